@@ -57,6 +57,7 @@ BROKER_KEYS = (
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
     "connection.failed.authentication.delay.ms",
+    "kraftpy.bootstrap.scram.file",
     "broker.rack",
     "log.dirs",
     "default.replication.factor",

@@ -23,6 +23,7 @@ COMMANDS = {
     "group": "kraftpy.cli.group",
     "offsets": "kraftpy.cli.offsets",
     "transaction": "kraftpy.cli.transaction",
+    "user": "kraftpy.cli.user",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",

@@ -34,6 +34,7 @@ CALLS: list[tuple[int, tuple[str, ...]]] = [
     (2, ("cluster", "reassign", "-")),
     (3, ("probe", "--once", *NOBODY)),
     (1, ("transaction", "producers", "-t", "no-such-topic")),
+    (2, ("user", "add", "alice", "--node", "no-such-file")),
     (2, ("consistency", "check", "no-such-file")),
     (2, ("pipeline", "audit")),
 ]

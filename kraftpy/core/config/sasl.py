@@ -44,6 +44,12 @@ class SaslSettings(TlsSettings):
     connection_failed_authentication_delay_ms: int = setting(
         int32(0), "100", "Time after which a client is told that it couldn't log in."
     )
+    kraftpy_bootstrap_scram_file: str | None = setting(
+        kinds.text("a file"),
+        None,
+        "File with the first users, as SCRAM-SHA-512=[name=admin,password=PASSWORD] a line. It "
+        "counts while nobody has a SCRAM credential, and may be deleted then.",
+    )
 
 
 def jaas_key(mechanism: str) -> str:

@@ -35,6 +35,8 @@ from kraftpy import __version__, events
 from kraftpy.core.config import BrokerConfig, ConfigError
 from kraftpy.core.config.addresses import Listener as ListenerConfig
 from kraftpy.core.metadata import LaterReleaseError, MetadataState
+from kraftpy.core.metadata.commands import ScramUser
+from kraftpy.core.security.first_credentials import CredentialError
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, channel
 from kraftpy.protocol.errors import KafkaError
@@ -54,6 +56,7 @@ from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
+from kraftpy.server.node.first_user import propose_first, read_file
 from kraftpy.server.node.quorum_tls import link_tls
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
@@ -143,6 +146,10 @@ def _run_controller(config: BrokerConfig) -> int:
 
 
 def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
+    try:
+        first_users = read_file(config)
+    except CredentialError as error:
+        raise StartupError(str(error)) from None
     TlsListeners(None, config)  # so that nothing has begun if a certificate can't be used
     sockets = [_listen(listener) for listener in config.broker_listeners]
     metrics = _metrics_of(config)
@@ -168,7 +175,7 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         quorum = _quorum_of(config, controller)
         node = Processes(quorum, controller, exporter, own_end)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, sockets, logs, node, ready))
+            return runner.run(_serve(config, sockets, logs, node, ready, first_users))
     finally:
         if exporter is not None:
             exporter.stop()
@@ -300,6 +307,7 @@ async def _serve(
     logs: LogManager,
     node: Processes,
     ready: Ready | None,
+    first_users: tuple[ScramUser, ...],
 ) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
@@ -345,6 +353,7 @@ async def _serve(
     starting = loop.create_task(broker.start(sockets))
     try:
         if await _started(starting, stopping):
+            await propose_first(broker.controller, broker.metadata, first_users)
             if metrics is not None:
                 metrics.tell_started()
             _tell_started(broker, sockets[0], node, ready, loop.time() - began_s)

@@ -1,0 +1,112 @@
+"""Three nodes that log in at each other, and the first users of their cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraftpy.testing import Broker, Cluster
+from tests.cli.commands import failure, output
+from tests.waiting import wait_until
+
+TIMEOUT_S = 30.0
+PASSWORD = "marker-password-5"
+SETTINGS: dict[str, Any] = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+}
+
+
+def login(bootstrap: str, name: str = "admin", password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    file = tmp_path_factory.mktemp("first") / "users"
+    file.write_text(f"SCRAM-SHA-512=[name=admin,password={PASSWORD}]\n")
+    settings = {**SETTINGS, "kraftpy.bootstrap.scram.file": file, "min.insync.replicas": 2}
+    with Cluster(3, links=False, **settings) as started:
+        yield started
+
+
+def produce(cluster: Cluster, topic: str, count: int) -> None:
+    producer = Producer({**login(cluster.bootstrap), "acks": "all"})
+    errors: list[Any] = []
+    for _ in range(count):
+        producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert errors == [None] * count
+
+
+def in_sync(admin: AdminClient, topic: str) -> set[int]:
+    return set(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[0].isrs)
+
+
+def test_a_cluster_replicates_and_its_groups_work(cluster: Cluster) -> None:
+    """Fetchers and coordinators log in as their brokers; nobody else set them up."""
+    admin = AdminClient(login(cluster.bootstrap))
+    new = NewTopic("orders", 1, 3)
+    admin.create_topics([new])["orders"].result(TIMEOUT_S)
+    wait_until(lambda: in_sync(admin, "orders") == {1, 2, 3}, "all in sync")
+    produce(cluster, "orders", 100)
+    leader = admin.list_topics("orders", timeout=TIMEOUT_S).topics["orders"].partitions[0].leader
+    cluster.kill(leader)
+    produce(cluster, "orders", 100)
+    consumer = Consumer(
+        {**login(cluster.bootstrap), "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    got: list[Any] = []
+
+    def all_are_here() -> bool:
+        got.extend(consumer.consume(200, 1.0))
+        return len(got) >= 200
+
+    wait_until(all_are_here, "all records")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    cluster.restart(leader)
+    wait_until(lambda: in_sync(admin, "orders") == {1, 2, 3}, "all in sync again")
+
+
+def test_a_user_is_added_from_a_nodes_configuration(cluster: Cluster) -> None:
+    """Also after a lock-out: it takes no login."""
+    config = str(cluster.nodes[1].config)
+    said = output("user", "add", "alice", "--node", config, stdin=b"marker-password-6\n")
+    assert said == "alice may log in by SCRAM-SHA-256, SCRAM-SHA-512\n"
+    admin = AdminClient(login(cluster.bootstrap, "alice", "marker-password-6"))
+    assert admin.list_topics(timeout=TIMEOUT_S).brokers.keys() == {1, 2, 3}
+    error = failure("user", "add", "__broker_1", "--node", config, stdin=b"x\n", code=1)
+    assert "stands for others" in error
+    assert "the password is empty" in failure("user", "add", "a", "--node", config, code=2)
+    for node in cluster.nodes.values():
+        assert "marker-password" not in node.log_path.read_text()
+
+
+def test_the_file_of_the_first_users_counts_once(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"SCRAM-SHA-512=[name=admin,password={PASSWORD}]\n")
+    settings = {**SETTINGS, "kraftpy.bootstrap.scram.file": file}
+    with Broker(dir=tmp_path / "node", **settings) as broker:
+        admin = AdminClient(login(broker.bootstrap))
+        assert len(admin.list_topics(timeout=TIMEOUT_S).brokers) == 1
+        file.write_text("SCRAM-SHA-512=[name=admin,password=other]\n")
+        broker.stop()
+        broker.restart()
+        admin = AdminClient(login(broker.bootstrap))
+        assert len(admin.list_topics(timeout=TIMEOUT_S).brokers) == 1
+        with pytest.raises(KafkaException):
+            AdminClient(login(broker.bootstrap, "admin", "other")).list_topics(timeout=3)
+        assert PASSWORD not in broker.log_path.read_text()
