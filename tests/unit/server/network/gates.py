@@ -11,6 +11,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState, ScramCredential, ScramMechanism
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.sasl import scram
 from kraftpy.protocol.sasl.clients import ClientLogin, login
 from kraftpy.quorum.credentials import QuorumSecret
@@ -94,7 +95,7 @@ class Door:
 
 
 def _api_versions(broker: Door, ctx: RequestContext, _: Any) -> m.ApiVersionsResponse:
-    return broker.dispatcher.api_versions(0)
+    return broker.dispatcher.api_versions(ErrorCode.NONE)
 
 
 def _metadata(broker: Door, ctx: RequestContext, _: Any) -> m.MetadataResponse:
