@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -45,7 +46,9 @@ def running(config: Path, log: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def nodes_of(folder: Path, strangers: tuple[int, ...] = ()) -> Iterator[Nodes]:
+def nodes_of(
+    folder: Path, strangers: tuple[int, ...] = (), inside_protocol: str = "SSL"
+) -> Iterator[Nodes]:
     """A cluster; what `strangers` show to other brokers is signed by nobody that those trust."""
     (folder / "secret").write_text("c2VjcmV0IGVub3VnaCBmb3IgYSB0ZXN0IG9mIFRMUw==\n")
     (folder / "secret").chmod(0o600)
@@ -68,7 +71,8 @@ def nodes_of(folder: Path, strangers: tuple[int, ...] = ()) -> Iterator[Nodes]:
                 controller.quorum.voters={voters}
                 listeners=SSL://127.0.0.1:{ports[node][0]},CONTROLLER://127.0.0.1:{ports[node][1]},\\
                     INSIDE://127.0.0.1:{free_port()}
-                listener.security.protocol.map=SSL:SSL,INSIDE:SSL,CONTROLLER:PLAINTEXT
+                listener.security.protocol.map=SSL:SSL,INSIDE:{inside_protocol},CONTROLLER:PLAINTEXT
+                listener.name.inside.sasl.enabled.mechanisms=SCRAM-SHA-256
                 inter.broker.listener.name=INSIDE
                 listener.name.inside.ssl.keystore.location={inside}
                 controller.listener.names=CONTROLLER
@@ -109,8 +113,12 @@ def make_topic(nodes: Nodes, name: str) -> AdminClient:
     return admin
 
 
-def test_records_and_offsets_go_between_brokers_over_tls_alone(tmp_path: Path) -> None:
-    with nodes_of(tmp_path) as nodes:
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_records_and_offsets_go_between_brokers_over_tls_alone(
+    tmp_path: Path, protocol: str
+) -> None:
+    """With SASL_SSL brokers log in, too, by the quorum's secret."""
+    with nodes_of(tmp_path, inside_protocol=protocol) as nodes:
         make_topic(nodes, "t")
         producer = Producer(nodes.client | {"acks": "all"})
         failed: list[Any] = []

@@ -9,7 +9,6 @@ from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.listeners import (
     PLAINTEXT,
     PREFIX,
-    SASL_PLAINTEXT,
     SSL,
     WITH_TLS,
     Layers,
@@ -19,8 +18,7 @@ from kraftpy.core.config.listeners import (
 from kraftpy.core.config.logins import check_logins
 from kraftpy.core.config.node import NodeSettings
 
-SPOKEN = (PLAINTEXT, SSL, SASL_PLAINTEXT)
-"""What brokers' listeners speak."""
+SPOKEN_BY_CONTROLLERS = (PLAINTEXT, SSL)
 
 
 def check_complete(config: NodeSettings) -> None:
@@ -127,17 +125,15 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
 def _check_protocol(
     config: NodeSettings, layers: Layers, listener: Listener, protocol: str
 ) -> None:
-    """Whether this release speaks what a listener asks for."""
-    is_controllers = listener in config.controller_listeners
-    spoken = (PLAINTEXT, SSL) if is_controllers else SPOKEN
-    if protocol not in spoken:
-        whose = "a controller" if is_controllers else "a broker"
+    """Whether what a listener speaks is there, with all that it takes."""
+    if listener in config.controller_listeners and protocol not in SPOKEN_BY_CONTROLLERS:
+        spoken = " or ".join(SPOKEN_BY_CONTROLLERS)
         raise ConfigError(
             "listeners",
             str(listener),
-            f"a listener with {' or '.join(spoken)}",
-            f"listener {listener.name} asks for {protocol}, but {whose} speaks only "
-            f"{', '.join(spoken)} in this release",
+            f"a listener with {spoken}",
+            f"listener {listener.name} asks for {protocol}, but a controller speaks only "
+            f"{spoken}: those who connect to it know its secret",
         )
     if protocol in WITH_TLS:
         keystore = tls_settings(layers, listener.name).keystore

@@ -197,7 +197,8 @@ class Listener:
             if reason is None:
                 assert shake.place is not None
                 try:
-                    session.principal = tls.principal_of(channel.tls)
+                    if session.listener not in self._gates:  # else a login says who it is
+                        session.principal = tls.principal_of(channel.tls)
                 except TlsError as error:
                     channel.close()
                     reason = str(error)

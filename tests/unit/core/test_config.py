@@ -318,8 +318,7 @@ def test_bad_voters(text: str) -> None:
         ),
         (
             {"listeners": "SASL_SSL://:9092"},
-            "listener SASL_SSL asks for SASL_SSL, but a broker speaks only PLAINTEXT, SSL, "
-            "SASL_PLAINTEXT in this release",
+            "listener SASL_SSL speaks SASL_SSL and has no certificate: set ssl.keystore.location",
         ),
         (
             {"listeners": "INSIDE://:9092"},
