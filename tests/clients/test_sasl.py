@@ -1,8 +1,9 @@
-"""Stock clients that have to log in: PLAIN and SCRAM over SASL_PLAINTEXT."""
+"""Stock clients that have to log in: PLAIN and SCRAM, plain and by TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
 from kraftpy.testing import Broker
+from tests.certificates import Authority
 
 PASSWORD = "marker-password-3"
 TIMEOUT_S = 30.0
@@ -34,16 +36,25 @@ SCRAM = {
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
 SETTINGS: dict[str, Any] = {
-    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
     "listener.name.plaintext.plain.sasl.jaas.config": JAAS,
 }
 
 
+def protocol_of(broker: Broker) -> str:
+    """What its clients have to speak: with TLS it has an authority's certificate beside it."""
+    return "SASL_SSL" if (broker.dir / "broker.pem").exists() else "SASL_PLAINTEXT"
+
+
+def trusting(broker: Broker) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=broker.dir / "ca.pem")
+
+
 def librdkafka(broker: Broker, mechanism: str, name: str, password: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": broker.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": protocol_of(broker),
+        "ssl.ca.location": str(broker.dir / "ca.pem"),
         "sasl.mechanism": mechanism,
         "sasl.username": name,
         "sasl.password": password,
@@ -53,7 +64,8 @@ def librdkafka(broker: Broker, mechanism: str, name: str, password: str) -> dict
 def keywords(broker: Broker, mechanism: str, name: str, password: str) -> dict[str, Any]:
     return {
         "bootstrap_servers": broker.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "security_protocol": protocol_of(broker),
+        "ssl_context": None if protocol_of(broker) == "SASL_PLAINTEXT" else trusting(broker),
         "sasl_mechanism": mechanism,
         "sasl_plain_username": name,
         "sasl_plain_password": password,
@@ -76,9 +88,19 @@ def set_password(broker: Broker, name: str, password: str = PASSWORD) -> None:
     assert futures[name].result(TIMEOUT_S) is None
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker(**SETTINGS) as started:
+@pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "SASL_SSL"])
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("sasl")
+    authority = Authority()
+    authority.write(folder / "ca.pem")
+    settings = dict(SETTINGS)
+    settings["listener.security.protocol.map"] = f"PLAINTEXT:{request.param},CONTROLLER:PLAINTEXT"
+    if request.param == "SASL_SSL":
+        keystore = authority.issue("CN=broker").write_pem(folder / "broker.pem")
+        settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": keystore}
+    with Broker(dir=folder, **settings) as started:
         set_password(started, "alice")
         yield started
 
@@ -130,8 +152,8 @@ def aiokafka_round(
     async def run() -> list[bytes]:
         config = keywords(broker, mechanism, name, password)
         producer = AIOKafkaProducer(**config)
-        await producer.start()
         try:
+            await producer.start()
             await producer.send_and_wait(topic, b"value")
         finally:
             await producer.stop()

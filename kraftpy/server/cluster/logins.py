@@ -11,11 +11,14 @@ here they meet the metadata, the quorum's secret and randomness. Rules:
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.config.addresses import Listener
+from kraftpy.core.config.listeners import SASL_PLAINTEXT, security_protocol
 from kraftpy.core.config.logins import ListenerLogins, logins_of, own_login
 from kraftpy.core.metadata import MetadataState, ScramMechanism
 from kraftpy.core.security.broker_login import (
@@ -36,9 +39,11 @@ from kraftpy.core.security.sasl_server import (
 from kraftpy.protocol.sasl.clients import ClientLogin, login
 from kraftpy.protocol.sasl.plain import PLAIN
 from kraftpy.protocol.sasl.scram import SHA_256
-from kraftpy.quorum.credentials import QuorumSecret
+from kraftpy.quorum.credentials import QuorumSecret, is_loopback
 from kraftpy.server.network.gate import GateRules
 from kraftpy.server.network.session import Session
+
+log = logging.getLogger(__name__)
 
 _SCRAM = {each.wire_name: each for each in ScramMechanism}
 
@@ -60,6 +65,7 @@ def gates(
     for listener in config.broker_listeners:
         logins = logins_of(config, config, listener.name)
         if logins is not None:
+            _warn_of_readable_passwords(config, listener, logins)
             between = brokers if listener == config.inter_broker_listener else None
             found[listener.name] = GateRules(
                 mechanisms=_mechanisms(logins, users, between, decoy_key(secret.dialing)),
@@ -69,6 +75,18 @@ def gates(
                 nonce=new_nonce,
             )
     return found
+
+
+def _warn_of_readable_passwords(
+    config: BrokerConfig, listener: Listener, logins: ListenerLogins
+) -> None:
+    is_plain = security_protocol(config, listener.name) == SASL_PLAINTEXT
+    if is_plain and PLAIN in logins.mechanisms and not is_loopback(listener.host):
+        log.warning(
+            "listener %s takes passwords by PLAIN without TLS: who is on the network can read "
+            "them. Make it SASL_SSL, or leave PLAIN out of sasl.enabled.mechanisms",
+            listener.name,
+        )
 
 
 def _mechanisms(

@@ -71,7 +71,7 @@ def test_what_has_no_prefix_or_no_such_setting_isnt() -> None:
         ),
         (
             {"listeners": "SASL_SSL://:9092", "ssl.keystore.location": "/a"},
-            "sasl.enabled.mechanisms",
+            "listener SASL_SSL speaks SASL, and sasl.enabled.mechanisms doesn't say which",
         ),
         (
             {

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from kraftpy.core.metadata import ScramMechanism
+from kraftpy.core.metadata import MetadataState, ScramMechanism
 from kraftpy.core.security.broker_login import broker_password
 from kraftpy.protocol import codec
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.server.cluster.logins import still_known
+from kraftpy.quorum.credentials import QuorumSecret
+from kraftpy.server.cluster.logins import gates, still_known
 from kraftpy.server.network import unestablished
 from tests.server.wire import Closed, Wire
 from tests.unit.server.network.gates import (
@@ -25,6 +26,7 @@ from tests.unit.server.network.gates import (
     SECRET,
     Door,
     client,
+    config_of,
     door,
     handshake,
     log_in,
@@ -416,3 +418,13 @@ async def test_the_connections_of_a_deleted_user_end() -> None:
         assert await asyncio.to_thread(is_closed, wires[1])
         for wire in wires:
             wire.sock.close()
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_passwords_that_can_be_read_on_the_network_are_told_of(
+    host: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(listeners=f"SASL://{host}:1,STRICT://{host}:2")
+    gates(config, MetadataState, QuorumSecret(SECRET))
+    assert ("listener SASL takes passwords by PLAIN without TLS" in caplog.text) == warned
+    assert "STRICT" not in caplog.text
