@@ -167,9 +167,18 @@ class _ScramExchange:
             raise SaslError("no user of this name, or another password")
         if now != self._known:
             raise SaslError("the user's credential was changed during the login")
-        if final.binding != first.gs2 or final.nonce != self._nonce:
+        if final.binding != first.gs2 or not self._is_of_this_login(final.nonce, first.nonce):
             raise SaslError("what the client has proved belongs to another login")
         return Step(scram.server_final(name, proved[0].server_key, signed), now.principal)
+
+    def _is_of_this_login(self, nonce: bytes, clients: bytes) -> bool:
+        """Whether it's the nonce of this login, whole.
+
+        librdkafka before 2.6.1, and so Debian's kcat, has the client's part in front once more.
+        Some releases of Kafka refuse it therefore, and some take whatever ends with the nonce; here
+        it's that and nothing else.
+        """
+        return nonce in (self._nonce, clients + self._nonce)
 
 
 def user_lookup(

@@ -9,7 +9,8 @@ Rules:
 
 * What is signed are the bytes as they came, not what was read out of them.
 * The nonce of the last message is that of the exchange, whole, and its `c=` repeats the first
-  message's beginning (Kafka looks at the nonce's end only).
+  message's beginning (some releases of Kafka look at the nonce's end only). One client has more in
+  front, which `core.security.sasl_server` knows.
 * There is no channel binding: a client that asks for it (`p=`) is refused. Extensions that are to
   be understood (`m=`) are none.
 * Names are as they come: neither Kafka's brokers nor its clients prepare them (RFC 4013).
