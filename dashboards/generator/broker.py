@@ -70,6 +70,13 @@ _REQUESTS = Row(
             _rate("kraftpy_tls_handshakes_total", "{{instance}} {{result}}", "instance, result"),
         ),
         graph(
+            "Logins",
+            "Failed: another password, a user or mechanism that isn't there. The log says why, "
+            "clients aren't told.",
+            PER_SECOND,
+            _rate("kraftpy_logins_total", "{{instance}} {{result}}", "instance, result"),
+        ),
+        graph(
             "Until certificates expire",
             "A certificate that is written anew is taken within ten seconds.",
             SECONDS,

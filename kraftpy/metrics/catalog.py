@@ -68,6 +68,11 @@ _NATIVE = (
         "listener",
         unit="seconds",
     ),
+    counter(
+        "kraftpy_logins_total",
+        "Logins by SASL that have ended: done, or failed, for whatever reason.",
+        "result",
+    ),
     gauge(
         "kraftpy_request_memory_bytes",
         "Memory of requests that have not arrived completely, and of long ones until they are "

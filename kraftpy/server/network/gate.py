@@ -66,6 +66,16 @@ class GateRules:
     nonce: Callable[[], str]
 
 
+class LoginNumbers:
+    """How many logins have ended how, since the start, for metrics."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.failed = 0
+
+
 class _State(Enum):
     """How far a login has come; `keys` may be asked for then."""
 
@@ -89,6 +99,7 @@ class Gate:
         "_let_in",
         "_loop",
         "_mechanism",
+        "_numbers",
         "_rules",
         "_state",
         "_steps",
@@ -100,12 +111,14 @@ class Gate:
         rules: GateRules,
         answer_other: Callable[[Connection, memoryview], int],
         let_in: Callable[[Connection, Principal, str], None],
+        numbers: LoginNumbers,
     ) -> None:
         """`answer_other` answers ApiVersions, `let_in` is told who has logged in by what."""
         self._loop = loop
         self._rules = rules
         self._answer_other = answer_other
         self._let_in = let_in
+        self._numbers = numbers
         self._state = _State.BEGIN
         self._api_versions = 0
         self._mechanism = ""
@@ -197,6 +210,7 @@ class Gate:
         if step.principal is not None:
             self._exchange = None
             self._state = _State.OVER
+            self._numbers.done += 1
             self._let_in(connection, step.principal, self._mechanism)
 
     def _answer_token(self, error: ErrorCode, _text: str | None, token: bytes) -> list[Part] | None:
@@ -205,6 +219,7 @@ class Gate:
 
     def _fail(self, connection: Connection, reason: str, parts: list[Part] | None) -> None:
         """Answers late, and closes."""
+        self._numbers.failed += 1
         self._state = _State.OVER
         self._exchange = None
         emit(

@@ -24,7 +24,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.events import emit
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
-from kraftpy.server.network.gate import Gate, GateRules
+from kraftpy.server.network.gate import Gate, GateRules, LoginNumbers
 from kraftpy.server.network.handshakes import Handshake, Handshakes
 from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
 from kraftpy.server.network.sending import Channel, PlainChannel
@@ -87,6 +87,7 @@ class Listener:
         self._loop = loop
         self._gates = gates
         self._gated: dict[Connection, Place] = {}
+        self.logins = LoginNumbers()
         self._config = config
         self._dispatcher = dispatcher
         self._on_disconnect = on_disconnect
@@ -250,8 +251,9 @@ class Listener:
                 "dispatch": self._dispatcher.dispatch,
                 "max_frame_bytes": self._config.socket_request_max_bytes,
             }
+        gate = Gate(self._loop, rules, self._dispatcher.dispatch, self._let_in, self.logins)
         return {
-            "dispatch": Gate(self._loop, rules, self._dispatcher.dispatch, self._let_in).dispatch,
+            "dispatch": gate.dispatch,
             "max_frame_bytes": rules.max_receive_bytes,
             "max_frame_setting": "sasl.server.max.receive.size",
         }

@@ -60,6 +60,7 @@ async def test_who_logs_in_is_known_from_then_on(mechanism: str) -> None:
     async with door() as opened:
         assert await opened.talk(talk) == "User:alice"
         assert opened.asked == ["User:alice"]
+        assert (opened.listener.logins.done, opened.listener.logins.failed) == (1, 0)
 
 
 async def test_without_a_gate_everybody_is_anonymous_and_sasl_is_out_of_place() -> None:
@@ -91,6 +92,7 @@ async def test_an_unknown_user_looks_like_a_wrong_password(mechanism: str) -> No
             unknown.error_message,
         )
         assert wrong.error_code == FAILED
+        assert (opened.listener.logins.done, opened.listener.logins.failed) == (0, 2)
         assert wrong.auth_bytes == unknown.auth_bytes == b""
         assert opened.asked == []
 

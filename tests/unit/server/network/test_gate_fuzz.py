@@ -25,7 +25,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.quorum.credentials import QuorumSecret
 from kraftpy.server.cluster.logins import gates
 from kraftpy.server.network.connection import Connection
-from kraftpy.server.network.gate import Gate
+from kraftpy.server.network.gate import Gate, LoginNumbers
 from tests.unit.server.network.gates import SECRET, client, config_of, credential
 
 FRAMES = int(os.environ.get("KRAFTPY_GATE_FRAMES", "20000"))
@@ -142,6 +142,7 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata.scram["alice"] = {each: credential(each, "other") for each in ScramMechanism}
     rules = gates(config_of(), lambda: metadata, QuorumSecret(SECRET))["SASL"]
     others: Counter[int] = Counter()
+    numbers = LoginNumbers()
 
     def answer_other(connection: Connection, frame: memoryview) -> int:
         others[struct.unpack_from(">h", frame)[0]] += 1
@@ -161,6 +162,7 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
             rules,
             answer_other,
             lambda _, principal, mechanism: let_in.append(f"{principal} by {mechanism}"),
+            numbers,
         )
         for frame in choose.choice(conversations):
             sent = mutated(choose, frame) if choose.random() < 0.4 else frame
@@ -174,5 +176,6 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
         let_in.clear()
     assert parsed.keys() <= ALLOWED, f"seed {SEED}"
     assert others.keys() <= {int(ApiKey.API_VERSIONS)}, f"seed {SEED}"
+    assert min(numbers.done, numbers.failed) > FRAMES // 200, "neither way is gone to its end"
     assert answered > FRAMES // 20, "most of the way through the gate is gone"
     assert memory_bytes() - settled_bytes < GROWTH_MAX_BYTES, f"seed {SEED}"
