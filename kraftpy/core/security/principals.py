@@ -1,7 +1,8 @@
 """Principals: as whom a client does what it does.
 
 Kafka's form is `Type:name`. Clients are of the type `User`; one that doesn't say who it is
-is `User:ANONYMOUS` (KIP-12).
+is `User:ANONYMOUS` (KIP-12). `Broker:<id>` is another broker of the cluster; no mechanism that
+clients use makes that type.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 USER = "User"
+BROKER = "Broker"
 
 
 class Principal(NamedTuple):
