@@ -10,6 +10,7 @@ from __future__ import annotations
 from kraftpy.core.metadata.levels import LEVEL, TRANSACTIONS, LaterReleaseError
 from kraftpy.core.metadata.records import (
     NO_LEADER,
+    AclsChanged,
     Broker,
     BrokerChanged,
     Change,
@@ -28,12 +29,14 @@ from kraftpy.core.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from kraftpy.core.metadata.state import MetadataState
+from kraftpy.core.metadata.state import RIGHTS_CHANGED, MetadataState
 
 __all__ = [
     "LEVEL",
     "NO_LEADER",
+    "RIGHTS_CHANGED",
     "TRANSACTIONS",
+    "AclsChanged",
     "Broker",
     "BrokerChanged",
     "Change",

@@ -25,7 +25,8 @@ The levels:
    cancelled so that nobody in sync would stay (`elections`, `reassignment_commands`).
 4. A topic may be the twin of another (`twins`). `kraftpy.cooperative` begins with 1, once, as
    `transaction.version` did.
-5. Users have SCRAM credentials (`security_commands`).
+5. Users have SCRAM credentials (`security_commands`), and there are ACLs (`acl_commands`). What a
+   client changes names the version of the ACLs that allowed it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ TWINS = 4
 """The level from which on topics have twins, and brokers know what cooperative consumption is."""
 
 SECURITY = 5
-"""The level from which on the metadata says who may log in."""
+"""The level from which on the metadata says who may log in, and do what."""
 
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""

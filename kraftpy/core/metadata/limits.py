@@ -21,6 +21,12 @@ CONFIGS_MAX = 256
 TOPICS_PER_COMMAND_MAX = 10_000
 RESOURCES_PER_COMMAND_MAX = 10_000
 SCRAM_USERS_PER_COMMAND_MAX = 1_000
+ACLS_PER_COMMAND_MAX = 10_000
+
+ACLS_MAX = 20_000
+"""How many ACLs there can be."""
+ACLS_DELETED_MAX = 5_000
+"""How many ACLs one command can delete: its answer names them all."""
 
 SCRAM_USERS_MAX = 20_000
 """How many users can have SCRAM credentials."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Annotated, Any, NamedTuple
 
 from kraftpy.core.fields import Length, Range
+from kraftpy.core.security.acls import Acl
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
 
@@ -239,6 +240,14 @@ class ScramChanged:
     deleted: tuple[ScramMechanism, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AclsChanged:
+    """There are other ACLs, and another version of them."""
+
+    added: tuple[Acl, ...] = ()
+    deleted: tuple[Acl, ...] = ()
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -248,6 +257,7 @@ Change = (
     | LevelRaised
     | FeatureChanged
     | ScramChanged
+    | AclsChanged
 )
 
 

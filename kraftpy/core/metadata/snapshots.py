@@ -7,7 +7,8 @@ them is written, the metadata level says (`levels`), so that earlier releases re
 2. Of level 0.
 3. With `level`, from which on it is for that to say which release can read the rest. From level 2
    on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
-   follows. From level 5 on there is `scram`: user, mechanism and credential of each.
+   follows. From level 5 on there are `scram`: user, mechanism and credential of each; `acls` and
+   `acl_version`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from kraftpy.core.metadata.records import (
     name_in_metrics,
 )
 from kraftpy.core.metadata.tables import MetadataTables
+from kraftpy.core.security.acls import Acl, new_acl
+from kraftpy.protocol.errors import KafkaError
 
 _WITHOUT_LEVEL, _WITH_LEVEL = 2, 3
 
@@ -45,6 +48,11 @@ def dump(state: MetadataTables) -> dict[str, Any]:
         newer["twins"] = dict(sorted((twin, name) for name, twin in state.twins.items()))
     if state.level >= SECURITY:
         newer["scram"] = _dump_scram(state)
+        newer["acls"] = [
+            [each if isinstance(each, str) else int(each) for each in acl]
+            for acl in state.acls.in_order()
+        ]
+        newer["acl_version"] = state.acls.version
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -103,6 +111,7 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
             state.configs[int(type_), name] = dict(configs)
         if state.level >= SECURITY:
             _load_scram(state, snapshot["scram"])
+            _load_acls(state, snapshot["acls"], snapshot["acl_version"])
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
 
@@ -121,6 +130,31 @@ def _load_scram(state: MetadataTables, packed: Any) -> None:
             int(iterations), bytes(salt), bytes(stored_key), bytes(server_key)
         )
         state.scram.setdefault(str(user), {})[ScramMechanism(mechanism)] = credential
+
+
+def _load_acls(state: MetadataTables, packed: Any, version: Any) -> None:
+    for each in packed:
+        resource_type, name, pattern, principal, host, operation, permission = each
+        acl = Acl(
+            int(resource_type),
+            str(name),
+            int(pattern),
+            str(principal),
+            str(host),
+            int(operation),
+            int(permission),
+        )
+        if acl in state.acls or acl != _judged(acl):
+            raise ValueError(f"the metadata snapshot is damaged: it has {each!r} for an ACL")
+        state.acls.add(acl)
+    state.acls.version = int(version)
+
+
+def _judged(acl: Acl) -> Acl | None:
+    try:
+        return new_acl(acl)
+    except KafkaError:
+        return None
 
 
 def _dump_broker(broker: Broker) -> list[Any]:

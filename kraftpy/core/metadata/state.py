@@ -1,4 +1,4 @@
-"""The replicated state machine: brokers, topics, partitions, configuration and credentials.
+"""The replicated state machine: brokers, topics, partitions, configuration, credentials, ACLs.
 
 Rules:
 
@@ -15,6 +15,8 @@ Rules:
   or fails by itself, as a whole.
 * A command says what it was decided on (broker epochs), so that a decision of a replaced
   broker or controller is refused here, on all nodes alike.
+* So does a command of a client: which ACLs allowed it. If there are others since, it is refused
+  with RIGHTS_CHANGED, and the broker decides anew: one that lags behind uses no right that is gone.
 * Retries of a command are kept away from here by the quorum's sessions.
 
 `commands` has the commands, the modules `..._commands` what each of them does. The log index is the
@@ -29,6 +31,7 @@ from typing import Annotated, Any, cast
 
 from kraftpy.core.fields import FieldError, Length, reader
 from kraftpy.core.metadata import (
+    acl_commands,
     broker_commands,
     config_commands,
     leader_commands,
@@ -47,8 +50,10 @@ from kraftpy.core.metadata.commands import (
     Barrier,
     BeginShutdown,
     Command,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ElectLeaders,
     FenceBroker,
@@ -76,6 +81,9 @@ from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 
+RIGHTS_CHANGED = ErrorCode.INVALID_UPDATE_VERSION
+"""What `apply` answers to a command that was allowed under other ACLs; no client gets to see it."""
+
 _CarryOut = Callable[[MetadataTables, int, Any, list[Change]], dict[str, Any]]
 
 
@@ -97,12 +105,23 @@ class MetadataState(MetadataTables):
         try:
             known = self._known(index, command)
             self.applied_index = index
+            self._check_rights(known)
             value = _CARRY_OUT[type(known)](self, index, known, changes)
         except KafkaError as error:
             assert not changes, "a command that fails must not have changed anything"
             self.applied_index = index
             return Result(error.code, error.message)
         return Result(value=value, changes=tuple(changes))
+
+    def _check_rights(self, command: Command) -> None:
+        """Refuses what was allowed under other ACLs than there are. Raises KafkaError."""
+        version = getattr(command, "allowed_under", None)
+        if version is not None and version != self.acls.version:
+            raise KafkaError(
+                RIGHTS_CHANGED,
+                f"it was allowed by version {version} of the ACLs, and they have "
+                f"{self.acls.version} now",
+            )
 
     def _known(self, index: int, data: object) -> Command:
         """The command in `data`. Raises KafkaError if it is none, and LaterReleaseError."""
@@ -132,7 +151,7 @@ class MetadataState(MetadataTables):
             return f"has no command {name!r}: upgrade the controllers first, all of them"
         kind = COMMANDS[name]
         needed = kind.LEVEL
-        if has_newer_fields(kind):
+        if needed <= self.level and has_newer_fields(kind):
             try:
                 needed = level_of(COMMANDS.decode(cast("dict[str, Any]", command()))[0])
             except KafkaError:
@@ -234,5 +253,7 @@ _CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
         AlterReassignments: reassignment_commands.alter_reassignments,
         AlterConfigs: config_commands.alter_configs,
         AlterScram: security_commands.alter_scram,
+        CreateAcls: acl_commands.create_acls,
+        DeleteAcls: acl_commands.delete_acls,
     }
 )

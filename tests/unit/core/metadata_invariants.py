@@ -18,6 +18,10 @@ from kraftpy.core.metadata.elections import Electorate, settled
 from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
 from kraftpy.core.metadata.records import LOST_DIRECTORY, SCRAM_KEY_BYTES, TopicRules, common_rules
 from kraftpy.core.metadata.security_commands import scram_name_error
+from kraftpy.core.security.acl_table import AclTable
+from kraftpy.core.security.acls import new_acl
+from kraftpy.core.security.authorizer import Authorizer
+from kraftpy.core.security.principals import Principal
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -42,6 +46,7 @@ def check(state: MetadataState, *, judged: bool = True) -> None:
             check_partition(partition, electorate, rules_of(state, name))
     check_index(state)
     check_twins(state)
+    check_acls(state)
     check_scram(state)
     for (type_, name), configs in state.configs.items():
         assert configs
@@ -100,6 +105,23 @@ def check_scram(state: MetadataState) -> None:
         for mechanism, each in credentials.items():
             assert each.salt
             assert len(each.stored_key) == len(each.server_key) == SCRAM_KEY_BYTES[mechanism]
+
+
+def check_acls(state: MetadataState) -> None:
+    """What is looked up is what a table that was made at once has."""
+    fresh = AclTable()
+    for acl in state.acls:
+        assert new_acl(acl) == acl
+        fresh.add(acl)
+    assert state.acls.version <= state.applied_index
+    assert len(state.acls) == 0 or state.acls.version > 0
+    for name in ("a", "ab", "kafka-cluster"):
+        for whose in ("User:alice", "User:bob"):
+            masks = []
+            for table in (state.acls, fresh):
+                view = Authorizer(table).view(Principal(*whose.split(":")), "10.0.0.1")
+                masks.append([view.mask(kind, name) for kind in (2, 3, 4)])
+            assert masks[0] == masks[1]
 
 
 def check_twins(state: MetadataState) -> None:

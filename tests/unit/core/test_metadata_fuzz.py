@@ -54,6 +54,16 @@ def _command(type_: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[
 _topic_ids = _uuids | st.sampled_from([new_topic(name)["topic_id"] for name in ("a", "b.c", "d")])
 _epochs = st.integers(1, 3) | st.integers(1, 12)
 _on_broker = {"broker_id": _broker_ids, "broker_epoch": _epochs}
+_acl_fields: list[tuple[st.SearchStrategy[Any], Any]] = [
+    (st.sampled_from([2, 2, 3, 4, 1, 9]), 1),
+    (st.sampled_from(["a", "a", "kafka-cluster", "*", ""]), None),
+    (st.sampled_from([3, 3, 4, 2, 1]), 1),
+    (st.sampled_from(["User:alice", "User:*", "nobody"]), None),
+    (st.sampled_from(["*", "*", "10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "name"]), None),
+    (st.sampled_from([2, 3, 4, 8, 1]), 1),
+    (st.sampled_from([2, 3, 3, 1, 5]), 1),
+]
+_acls = st.tuples(*(field for field, _ in _acl_fields)).map(list)
 _sound = st.one_of(
     _command("barrier"),
     _command(
@@ -208,6 +218,19 @@ _sound = st.one_of(
         ),
         only_first=_maybe,
     ),
+    _command(
+        "create_acls",
+        acls=st.lists(_acls, max_size=4),
+        allowed_under=st.none() | st.none() | st.integers(0, 30),
+    ),
+    _command(
+        "delete_acls",
+        filters=st.lists(
+            _acls | st.tuples(*(field | st.just(wild) for field, wild in _acl_fields)).map(list),
+            max_size=3,
+        ),
+        allowed_under=st.none() | st.none() | st.integers(0, 30),
+    ),
 )
 
 _plain = st.recursive(
@@ -288,6 +311,7 @@ _NEWEST: list[Any] = [
             }
         ],
     },
+    {"type": "create_acls", "acls": [[2, "a", 3, "User:alice", "*", 3, 3]]},
 ]
 
 

@@ -25,7 +25,6 @@ from kraftpy.core.metadata.commands import (
     Codec,
     Command,
     CreateTopics,
-    DeleteTopics,
     NewTopic,
     RaiseLevel,
     Since,
@@ -159,7 +158,7 @@ def test_a_command_takes_the_level_of_what_is_in_it() -> None:
     assert level_of(Changed((NewItem("a"),), weight=5)) == 1
     assert level_of(Changed((NewItem("a"), NewItem("b", 1)), weight=5)) == 2
     assert has_newer_fields(Changed)
-    assert not has_newer_fields(DeleteTopics)
+    assert not has_newer_fields(Barrier)
 
 
 def test_a_field_that_has_its_default_is_not_written() -> None:
@@ -199,6 +198,31 @@ def test_nothing_is_let_in_before_its_level(monkeypatch: pytest.MonkeyPatch) -> 
     assert "level 1, it takes 2" in str(state.why_not("changed", lambda: colourful))
 
 
+OF_CLIENTS = frozenset(
+    (
+        "unregister_broker",
+        "create_topics",
+        "delete_topics",
+        "create_partitions",
+        "elect_leaders",
+        "alter_reassignments",
+        "alter_configs",
+        "raise_level",
+        "update_features",
+        "alter_scram",
+        "create_acls",
+        "delete_acls",
+    )
+)
+"""Since level 5 these say which ACLs allowed them."""
+
+
+def test_what_clients_change_says_which_acls_allowed_it() -> None:
+    assert {
+        each.NAME for each in COMMANDS if "allowed_under" in each.__dataclass_fields__
+    } == OF_CLIENTS
+
+
 def test_every_command_that_was_there_before_levels_is_of_level_0() -> None:
     """Else it couldn't be proposed in a cluster that is being upgraded."""
     names = (
@@ -208,7 +232,7 @@ def test_every_command_that_was_there_before_levels_is_of_level_0() -> None:
     )
     for name in re.findall(r"\w+", names):
         assert COMMANDS[name].LEVEL == 0
-        assert has_newer_fields(COMMANDS[name]) == (name == "create_topics")
+        assert has_newer_fields(COMMANDS[name]) == (name in OF_CLIENTS)
     topic = NewTopic("t", bytes(16), 1, 1)
     assert level_of(CreateTopics((topic,), seed=0)) == 0
     assert level_of(CreateTopics((replace(topic, twin_of="u"),), seed=0)) == TWINS

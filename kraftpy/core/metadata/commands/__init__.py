@@ -6,6 +6,12 @@ is written. `state` carries them out.
 
 from __future__ import annotations
 
+from kraftpy.core.metadata.commands.acls import (
+    AclFilterItem,
+    AclItem,
+    CreateAcls,
+    DeleteAcls,
+)
 from kraftpy.core.metadata.commands.brokers import (
     AllocateProducerIds,
     BeginShutdown,
@@ -80,6 +86,8 @@ COMMANDS = Codec(
         AlterReassignments,
         AlterConfigs,
         AlterScram,
+        CreateAcls,
+        DeleteAcls,
     )
 )
 """Those that this release knows."""
@@ -92,6 +100,8 @@ __all__ = [
     "OP_SUBTRACT",
     "PREFERRED",
     "UNCLEAN",
+    "AclFilterItem",
+    "AclItem",
     "AllocateProducerIds",
     "AlterConfigs",
     "AlterPartition",
@@ -104,8 +114,10 @@ __all__ = [
     "Command",
     "ConfigChange",
     "ConfigOp",
+    "CreateAcls",
     "CreatePartitions",
     "CreateTopics",
+    "DeleteAcls",
     "DeleteTopics",
     "ElectLeaders",
     "Elections",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kraftpy.core.fields import INT_MAX, LONG_MAX, AtMost, Int32, Int64, Length, Range, Uuid
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.records import Endpoint
 from kraftpy.frozen import dataclass
 
@@ -55,6 +55,7 @@ class UnregisterBroker(Command):
     NAME = "unregister_broker"
 
     broker_id: Int32
+    allowed_under: AllowedUnder = None
 
 
 @dataclass(frozen=True, slots=True)

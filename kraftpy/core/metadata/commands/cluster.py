@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kraftpy.core.fields import INT_MAX, AtMost, Length, Range
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.levels import TRANSACTIONS
 from kraftpy.frozen import dataclass
 
@@ -35,6 +35,7 @@ class RaiseLevel(Command):
     NAME = "raise_level"
 
     level: Annotated[int, Range(1, INT_MAX)]
+    allowed_under: AllowedUnder = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,4 @@ class UpdateFeatures(Command):
     LEVEL = TRANSACTIONS
 
     features: Annotated[tuple[FeatureLevel, ...], AtMost(FEATURES_MAX)]
+    allowed_under: AllowedUnder = None

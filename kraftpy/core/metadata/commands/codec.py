@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 
-from kraftpy.core.fields import FieldError, default_of, reader
+from kraftpy.core.fields import LONG_MAX, FieldError, Range, default_of, reader
+from kraftpy.core.metadata.levels import SECURITY
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 TYPE = "type"
@@ -32,6 +33,10 @@ class Since(NamedTuple):
     """The metadata level from which on a field may have another value than its default."""
 
     level: int
+
+
+AllowedUnder = Annotated[int, Range(0, LONG_MAX), Since(SECURITY)] | None
+"""The field `allowed_under` of what clients change: the version of the ACLs that allowed it."""
 
 
 class Command:

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Annotated, NamedTuple
 
 from kraftpy.core.fields import AtMost, Length, Range
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.limits import (
     CONFIGS_MAX,
     NAME_FIELD_LENGTH_MAX,
@@ -61,3 +61,4 @@ class AlterConfigs(Command):
 
     resources: Annotated[tuple[ConfigChange, ...], AtMost(RESOURCES_PER_COMMAND_MAX)]
     validate_only: bool = False
+    allowed_under: AllowedUnder = None

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from kraftpy.core.fields import LONG_MAX, AtMost, Int32, Range, SignedInt32, Uuid
 from kraftpy.core.metadata.commands.brokers import OfBroker
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.commands.topics import TopicName
 from kraftpy.core.metadata.limits import (
     PARTITIONS_MAX,
@@ -106,3 +106,4 @@ class ElectLeaders(Command):
 
     election_type: Annotated[int, Range(PREFERRED, UNCLEAN)]
     topics: Annotated[tuple[Elections, ...], AtMost(TOPICS_PER_COMMAND_MAX)] | None = None
+    allowed_under: AllowedUnder = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, SignedInt32
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.commands.topics import TopicName
 from kraftpy.core.metadata.limits import (
     PARTITIONS_MAX,
@@ -44,3 +44,4 @@ class AlterReassignments(Command):
 
     topics: Annotated[tuple[Reassignments, ...], AtMost(TOPICS_PER_COMMAND_MAX)]
     keep_replication_factor: bool = False
+    allowed_under: AllowedUnder = None

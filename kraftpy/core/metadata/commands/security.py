@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, Length, Range
-from kraftpy.core.metadata.commands.codec import Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.levels import SECURITY
 from kraftpy.core.metadata.limits import (
     NAME_FIELD_LENGTH_MAX,
@@ -57,3 +57,4 @@ class AlterScram(Command):
 
     users: Annotated[tuple[ScramUser, ...], AtMost(SCRAM_USERS_PER_COMMAND_MAX)]
     only_first: bool = False
+    allowed_under: AllowedUnder = None

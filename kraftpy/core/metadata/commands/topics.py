@@ -18,7 +18,7 @@ from dataclasses import field
 from typing import Annotated
 
 from kraftpy.core.fields import AtMost, FieldError, Int32, Int64, Length, SignedInt32, Uuid
-from kraftpy.core.metadata.commands.codec import Command, Since
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command, Since
 from kraftpy.core.metadata.levels import TWINS
 from kraftpy.core.metadata.limits import (
     CONFIGS_MAX,
@@ -66,6 +66,7 @@ class CreateTopics(Command):
     topics: Annotated[tuple[NewTopic, ...], AtMost(TOPICS_PER_COMMAND_MAX)]
     seed: Int64
     validate_only: bool = False
+    allowed_under: AllowedUnder = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class DeleteTopics(Command):
     NAME = "delete_topics"
 
     topics: Annotated[tuple[OldTopic, ...], AtMost(TOPICS_PER_COMMAND_MAX)]
+    allowed_under: AllowedUnder = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,4 @@ class CreatePartitions(Command):
     topics: Annotated[tuple[GrownTopic, ...], AtMost(TOPICS_PER_COMMAND_MAX)]
     seed: Int64
     validate_only: bool = False
+    allowed_under: AllowedUnder = None
