@@ -191,6 +191,11 @@ EVENTS: dict[str, Kind] = {
         "records, or another coordinator's.",
         "transactional_id partition producer epoch",
     ),
+    # rights
+    "access-denied": _kind(
+        "Somebody may not do something, `times` as often since the last line about it.",
+        "principal host operation resource name times",
+    ),
     # requests and disks
     "slow-request": _kind(
         "A request took longer than kraftpy.log.slow.request.ms.",

@@ -20,6 +20,7 @@ from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kraftpy.core.config.broker import broker_setting
 from kraftpy.protocol.api import REQUEST_NAMES, ApiKey, advertised
+from kraftpy.server.handlers.authorization.guards import rights
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
@@ -35,7 +36,8 @@ DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [README, ROOT / "docs" / "testing.md", ROOT / "docs" / "command_line.md"]
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
-WITH_TABLES = [CONFIGURATION, PROTOCOL, SPARK]
+SECURITY = ROOT / "docs" / "security.md"
+WITH_TABLES = [CONFIGURATION, PROTOCOL, SECURITY, SPARK]
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
 BROKER_KEYS = (
     "node.id",
@@ -50,6 +52,9 @@ BROKER_KEYS = (
     "ssl.truststore.location",
     "ssl.client.auth",
     "ssl.principal.mapping.rules",
+    "authorizer.class.name",
+    "super.users",
+    "allow.everyone.if.no.acl.found",
     "controller.quorum.voters",
     "kraftpy.quorum.secret.file",
     "listener.security.protocol.map",
@@ -148,6 +153,7 @@ FIRST_RELEASES = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, "2.7"),
     ApiKey.DESCRIBE_QUORUM: (0, "2.7"),
     ApiKey.UPDATE_FEATURES: (0, "2.7"),
+    ApiKey.ENVELOPE: (0, "2.7"),
     ApiKey.DESCRIBE_CLUSTER: (0, "2.8"),
     ApiKey.DESCRIBE_PRODUCERS: (0, "3.0"),
     ApiKey.UNREGISTER_BROKER: (0, "2.8"),
@@ -176,6 +182,15 @@ def api_table() -> str:
     return table(["request", "versions", "clients since Kafka"], rows)
 
 
+def rights_table() -> str:
+    found = rights()
+    rows = (
+        [f"{REQUEST_NAMES[key].removesuffix('Request')} ({key:d})", found[key]]
+        for key in advertised(HANDLERS)
+    )
+    return table(["request", "rights"], rows)
+
+
 def config_table(settings: Mapping[str, object], keys: Iterable[str], *, dynamic: bool) -> str:
     def row(key: str) -> list[str]:
         setting = settings[key]
@@ -197,6 +212,8 @@ def spark_table(options: Iterable[Option]) -> str:
 def generated(document: Path) -> dict[str, str]:
     if document == SPARK:
         return {"options": spark_table(OPTIONS), "client-options": spark_table(CLIENT)}
+    if document == SECURITY:
+        return {"rights": rights_table()}
     if document == PROTOCOL:
         return {"apis": api_table()}
     return {

@@ -1192,6 +1192,18 @@ class ConsumerProtocolAssignment(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class DefaultPrincipalData(Message):
+    type: str
+    name: str
+    token_authenticated: bool
+    def __init__(
+        self,
+        type: str = ...,
+        name: str = ...,
+        token_authenticated: bool = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class OffsetCommitKey(Message):
     group: str
     topic: str
@@ -2651,6 +2663,30 @@ class AlterClientQuotasResponse(Message):
         self,
         throttle_time_ms: int = ...,
         entries: list[AlterClientQuotasResponse.EntryData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class EnvelopeRequest(Message):
+    API_KEY: ClassVar[int] = 58
+    request_data: bytes
+    request_principal: bytes | None
+    client_host_address: bytes
+    def __init__(
+        self,
+        request_data: bytes = ...,
+        request_principal: bytes | None = ...,
+        client_host_address: bytes = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class EnvelopeResponse(Message):
+    API_KEY: ClassVar[int] = 58
+    response_data: bytes | None
+    error_code: int
+    def __init__(
+        self,
+        response_data: bytes | None = ...,
+        error_code: int = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

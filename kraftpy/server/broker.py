@@ -27,6 +27,7 @@ from kraftpy.core.config import BrokerConfig, TopicConfig
 from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
 from kraftpy.core.metadata import (
     TRANSACTIONS,
+    AclsChanged,
     BrokerChanged,
     Change,
     ConfigChanged,
@@ -46,7 +47,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.quorum.credentials import Credentials
-from kraftpy.server.cluster.auto_creation import create_topics
+from kraftpy.server.cluster.audit import AuditLog, authorizer_of, tell_acls
 from kraftpy.server.cluster.cut_off import is_cut_off
 from kraftpy.server.cluster.logins import gates, login_of_broker, still_known
 from kraftpy.server.cluster.membership import Membership
@@ -126,6 +127,7 @@ class Broker:
             session_timeout_ms=config.broker_session_timeout_ms,
         )
         self.controller = Proposals(self._quorum, lambda: self.metadata)
+        self.authorizer, self.audit = authorizer_of(config, self.metadata.acls), AuditLog(loop)
         self._membership = Membership(
             self.node_id, self._quorum, self.controller, config.broker_session_timeout_ms
         )
@@ -321,6 +323,8 @@ class Broker:
 
     def _on_snapshot(self, state: dict[str, Any], index: int) -> None:
         before, self.metadata = self.metadata, MetadataState.from_snapshot(state)
+        if self.authorizer is not None:
+            self.authorizer.acls = self.metadata.acls
         self._topic_configs.clear()
         if self._live:
             self._set_config()
@@ -380,6 +384,8 @@ class Broker:
                 self.replicas.update_configs(self.topic_config)
             case ScramChanged():
                 self._end_sessions()
+            case AclsChanged(added=added, deleted=deleted):
+                tell_acls(added, deleted)
             case LevelRaised(level=level):
                 log.info("the metadata has level %d now", level)
             case FeatureChanged(name=name, new=level):
@@ -577,10 +583,6 @@ class Broker:
         if self.cut_off:
             brokers = [each for each in brokers if each.id != self.node_id] or brokers
         return [node_for(broker, ctx, self.config) for broker in brokers]
-
-    async def auto_create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
-        return await create_topics(self, names)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         if self.cut_off:

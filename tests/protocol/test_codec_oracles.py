@@ -57,7 +57,10 @@ NOT_IN_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
     "ControlRecordTypeSchema",
+    "DefaultPrincipalData",
     "EndTxnMarker",
+    "EnvelopeRequest",
+    "EnvelopeResponse",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
 }

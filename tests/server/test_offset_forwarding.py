@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftpy.protocol import codec, messages
+from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, FORWARDED_CLIENT_ID, YES
+from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, YES
 from kraftpy.testing import Cluster
 from tests.replication.support import connect, coordinator_of
 from tests.server.wire import Closed, Wire
@@ -226,18 +226,6 @@ def test_what_the_coordinator_refuses_is_relayed(cluster: Cluster) -> None:
             ErrorCode.ILLEGAL_GENERATION
         }
         assert commit(wire, "g" * 32_768, 1) is ErrorCode.INVALID_GROUP_ID
-
-
-def test_a_request_is_passed_on_once_only(cluster: Cluster) -> None:
-    """As one that comes from a broker which takes this one for the coordinator."""
-    group = group_of(cluster, 1)
-    with connect(cluster, 2) as wire:
-        request = commit_request(group, 1)
-        frame = codec.encode_request(ApiKey.OFFSET_COMMIT, 8, 1, FORWARDED_CLIENT_ID, request)
-        wire.send_frame(b"".join(frame))
-        _, response = wire.receive(ApiKey.OFFSET_COMMIT, 8)
-        assert {p.error_code for p in response.topics[0].partitions} == {ErrorCode.NOT_COORDINATOR}
-        assert fetch(wire, group) == (ErrorCode.NONE, {-1})
 
 
 def test_requests_of_many_clients_are_under_way_at_once(cluster: Cluster) -> None:

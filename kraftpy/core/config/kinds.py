@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any
 
+from kraftpy.core.security.acls import principals_in
 from kraftpy.frozen import dataclass
 from kraftpy.secret import HIDDEN, Secret
 
@@ -328,3 +329,37 @@ def is_line(text: str) -> bool:
 def split_list(value: str) -> list[str]:
     """The parts of a comma-separated list, without blanks and empty parts."""
     return [part for part in (part.strip() for part in value.split(",")) if part]
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def authorizer() -> Kind:
+    """Kafka's name of the class that decides by ACLs, the only one; or nothing."""
+
+    def parse(text: str) -> str:
+        name = text.strip()
+        if name not in ("", STANDARD_AUTHORIZER):
+            raise ValueError(text)
+        return name
+
+    return Kind(ConfigType.STRING, f"{STANDARD_AUTHORIZER}, or empty", parse)
+
+
+def principals() -> Kind:
+    """Principals, separated by semicolons."""
+
+    def parse(text: str) -> frozenset[Any]:
+        if not is_line(text):
+            raise ValueError(text)
+        return principals_in(text)
+
+    def render(value: frozenset[Any]) -> str:
+        return ";".join(sorted(map(str, value)))
+
+    return Kind(
+        ConfigType.STRING,
+        "principals as User:admin, separated by semicolons",
+        parse,
+        render,
+    )

@@ -20,6 +20,7 @@ from kraftpy.core.config.kinds import (
 )
 from kraftpy.core.config.settings import setting
 from kraftpy.core.config.transactions import TransactionSettings
+from kraftpy.core.security.principals import Principal
 from kraftpy.frozen import dataclass
 
 
@@ -74,6 +75,22 @@ class NodeSettings(TransactionSettings):
         None,
         "Instead of inter.broker.listener.name: the security protocol of the listener that other "
         "brokers use. Kafka's default is PLAINTEXT.",
+    )
+    authorizer_class_name: str = setting(
+        kinds.authorizer(),
+        "",
+        "What decides who may do what: org.apache.kafka.metadata.authorizer.StandardAuthorizer, "
+        "by ACLs. Empty, everybody may do everything.",
+    )
+    super_users: frozenset[Principal] = setting(
+        kinds.principals(),
+        "",
+        "Who may do everything, as User:admin;User:CN=broker: separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        boolean(),
+        "false",
+        "With an authorizer: let everybody use resources that no ACL of anybody applies to.",
     )
     broker_rack: str | None = setting(
         text("the name of a rack"),

@@ -16,6 +16,7 @@ checks, KIP-814 skip assignment); `rebalance` has those of the rebalance itself.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kraftpy.core.groups.config import (
@@ -60,11 +61,15 @@ _MEMBER_ID_PREFIX_MAX = 255
 
 
 class Client(NamedTuple):
-    """Who sent a request: its API version, client id and host as Kafka shows it ("/10.0.0.1")."""
+    """Who sent a request: its API version, client id and host as Kafka shows it ("/10.0.0.1").
+
+    `may_describe` says of which topics it may know; None: of all.
+    """
 
     api_version: int
     client_id: str
     host: str
+    may_describe: Callable[[str], bool] | None = None
 
 
 class Membership:

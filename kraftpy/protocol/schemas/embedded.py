@@ -16,6 +16,11 @@ ConsumerProtocolAssignment data v0-3
     partitions                         []int32
   user_data                            bytes?                   =null
 
+DefaultPrincipalData data v0-0 flex0+
+  type                                 string
+  name                                 string
+  token_authenticated                  bool
+
 OffsetCommitKey data v0-1
   group                                string
   topic                                string

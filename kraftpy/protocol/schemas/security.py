@@ -121,6 +121,15 @@ AlterClientQuotasResponse response 49 v0-1 flex1+
       entity_type                      string
       entity_name                      string?
 
+EnvelopeRequest request 58 v0-0 flex0+
+  request_data                         bytes
+  request_principal                    bytes?
+  client_host_address                  bytes
+
+EnvelopeResponse response 58 v0-0 flex0+
+  response_data                        bytes?                   =null
+  error_code                           int16
+
 DescribeUserScramCredentialsRequest request 50 v0-0 flex0+
   users                                []UserName?
     name                               string

@@ -1,10 +1,15 @@
 """The authorized-operations bit sets of KIP-430, for responses that are asked to include them.
 
-There is no authorizer yet, so everybody may do everything that the resource knows. The bits are
-Kafka's AclOperation codes.
+Without an authorizer everybody may do everything that the resource knows. The bits are Kafka's
+AclOperation codes. Who may not describe the cluster isn't told what else may be done with it: 0.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraftpy.core.security.acls import CLUSTER_NAME, Resource
+from kraftpy.core.security.authorizer import View
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
@@ -23,3 +28,33 @@ GROUP_OPERATIONS = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
 CLUSTER_OPERATIONS = _bits(
     CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
 )
+
+
+def topic_operations(view: View | None, asked: bool) -> Callable[[str], int]:
+    """What may be done with a topic of that name."""
+    return _operations(view, asked, Resource.TOPIC, TOPIC_OPERATIONS)
+
+
+def group_operations(view: View | None, asked: bool) -> Callable[[str], int]:
+    """The same of a group."""
+    return _operations(view, asked, Resource.GROUP, GROUP_OPERATIONS)
+
+
+def _operations(
+    view: View | None, asked: bool, resource_type: Resource, known: int
+) -> Callable[[str], int]:
+    if not asked:
+        return lambda _: NOT_ASKED
+    if view is None:
+        return lambda _: known
+    return lambda name: view.mask(resource_type, name) & known
+
+
+def cluster_operations(view: View | None, asked: bool) -> int:
+    """What may be done with the cluster."""
+    if not asked:
+        return NOT_ASKED
+    if view is None:
+        return CLUSTER_OPERATIONS
+    mask = view.mask(Resource.CLUSTER, CLUSTER_NAME)
+    return mask & CLUSTER_OPERATIONS if mask & 1 << DESCRIBE else 0

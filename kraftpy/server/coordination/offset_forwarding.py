@@ -7,9 +7,13 @@ Rules that it keeps:
 
 * Only what this broker's own coordinator answered with NOT_COORDINATOR is passed on; a broker that
   coordinates the group, the only one of a cluster for instance, has nothing to do with all this.
-* A request is passed on once. The connections between brokers use `FORWARDED_CLIENT_ID`, the one
-  mark that old versions of these requests have room for, and what comes over them is answered with
-  NOT_COORDINATOR if need be: two brokers that take each other for the coordinator make no loop.
+* A request is passed on once, in an Envelope with the principal and the address of who sent it
+  (KIP-590, `handlers.envelope`), as whom the other broker carries it out. What came in one is
+  answered with NOT_COORDINATOR if need be: two brokers that take each other for the coordinator
+  make no loop.
+* Below the metadata level 5 there may be brokers that know no envelopes. There a request goes on
+  as it is, on connections that are marked by `FORWARDED_CLIENT_ID`; from that level on, which all
+  brokers know, the mark is a client id like any other.
 * A commit or deletion that was sent is never sent again: it may have been done, and others may have
   committed since. A broken connection is answered with COORDINATOR_NOT_AVAILABLE, upon which
   clients try again. What could not be sent, and reads, are tried until
@@ -26,14 +30,25 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container
 from functools import wraps
+from ipaddress import ip_address
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.client.connection import Connection, ConnectionLostError
 from kraftpy.core.config import BrokerConfig
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.core.metadata import MetadataState
+from kraftpy.core.metadata.levels import SECURITY
+from kraftpy.core.security.acls import address
+from kraftpy.protocol import codec
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
-from kraftpy.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
+from kraftpy.protocol.messages import (
+    DefaultPrincipalData,
+    EnvelopeRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from kraftpy.server.coordination.peers import COMMITS, READS, Lane, Peers
 
 if TYPE_CHECKING:
@@ -75,6 +90,8 @@ class ForwardingHost(Protocol):
     def groups(self) -> Groups: ...
     @property
     def peers(self) -> Peers: ...
+    @property
+    def metadata(self) -> MetadataState: ...
 
 
 class Forwards(Protocol):
@@ -82,6 +99,8 @@ class Forwards(Protocol):
 
     @property
     def offset_forwarding(self) -> OffsetForwarding: ...
+    @property
+    def metadata(self) -> MetadataState: ...
 
 
 def forwarded(handler: Handler) -> Handler:
@@ -90,7 +109,9 @@ def forwarded(handler: Handler) -> Handler:
     @wraps(handler)
     def handle(broker: Forwards, ctx: RequestContext, request: Any) -> Any:
         answer = handler(broker, ctx, request)
-        if ctx.client_id == FORWARDED_CLIENT_ID:
+        if ctx.session.passed_on or (
+            ctx.client_id == FORWARDED_CLIENT_ID and broker.metadata.level < SECURITY
+        ):
             # Different clients share the connection; answers still keep the order of requests.
             ctx.may_overlap = True
             return answer
@@ -218,7 +239,7 @@ class OffsetForwarding:
                 return await served, True
             return served, not _has_error(served, _MISDIRECTED)
         try:
-            answer = await self._send(node_id, ctx.api_version, request)
+            answer = await self._send(node_id, ctx, request)
         except _Undone as undone:
             return _refused(unserved, undone.code), undone.final
         if _group_ids(answer) != _group_ids(unserved):
@@ -228,7 +249,7 @@ class OffsetForwarding:
 
     # -- the connections
 
-    async def _send(self, node_id: int, version: int, request: Any) -> Any:
+    async def _send(self, node_id: int, ctx: RequestContext, request: Any) -> Any:
         if self._closed:
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True)
         lane = READS if _is_read(request) else COMMITS
@@ -239,10 +260,18 @@ class OffsetForwarding:
         try:
             connection = await self._host.peers.connection(node_id, lane)
             # Its software may be of another release; what it doesn't know, it hangs up upon.
+            version = ctx.api_version
             if not connection.serves(request.API_KEY, version):
                 raise _Undone(ErrorCode.NOT_COORDINATOR, final=True)
             answered: asyncio.Future[Any] = self._host.loop.create_future()
-            connection.post(request, version, lambda answer: _settle(answered, answer))
+            if self._host.metadata.level >= SECURITY and connection.serves(ApiKey.ENVELOPE, 0):
+                connection.post(
+                    enclosed(ctx, request),
+                    0,
+                    lambda answer: _settle(answered, _taken_out(answer, request.API_KEY, version)),
+                )
+            else:
+                connection.post(request, version, lambda answer: _settle(answered, answer))
         except (ConnectionLostError, KafkaError) as error:
             self._note(peer, str(error))
             raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=False) from error
@@ -257,6 +286,9 @@ class OffsetForwarding:
         try:
             async with asyncio.timeout(self._timeout_s + ANSWER_GRACE_S):
                 answer = await answered
+        except KafkaError as error:  # the other broker wants nothing of it
+            self._note(peer, error.message or error.code.name)
+            raise _Undone(ErrorCode.COORDINATOR_NOT_AVAILABLE, final=True) from error
         except (ConnectionLostError, TimeoutError) as error:
             # Answers come in order: whatever waits behind this one waits in vain, too.
             await connection.close()
@@ -272,10 +304,35 @@ class OffsetForwarding:
             log.info("can't pass offset requests on to broker %d: %s", peer[0], problem)
 
 
+def enclosed(ctx: RequestContext, request: Any) -> EnvelopeRequest:
+    """A client's request in an envelope."""
+    session = ctx.session
+    parts = codec.encode_request(request.API_KEY, ctx.api_version, 0, ctx.client_id, request)
+    principal = DefaultPrincipalData(*session.principal, False)
+    return EnvelopeRequest(
+        b"".join(parts),
+        codec.encode_versioned("DefaultPrincipalData", 0, principal),
+        ip_address(address(session.host)).packed,
+    )
+
+
+def _taken_out(answer: Any, key: int, version: int) -> Any:
+    """What was in the envelope of an answer, or why there is nothing."""
+    if isinstance(answer, ConnectionLostError):
+        return answer
+    if answer.error_code or answer.response_data is None:
+        code = ErrorCode(answer.error_code)
+        return KafkaError(code, f"it doesn't take the envelope: {code.name}")
+    try:
+        return codec.decode_response(key, version, answer.response_data)[1]
+    except DecodeError as error:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+
 def _settle(answered: asyncio.Future[Any], answer: Any) -> None:
     if answered.done():
         return
-    if isinstance(answer, ConnectionLostError):
+    if isinstance(answer, (ConnectionLostError, KafkaError)):
         answered.set_exception(answer)
     else:
         answered.set_result(answer)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.commands import UnregisterBroker
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -28,8 +29,9 @@ from kraftpy.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kraftpy.server.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import cluster_operations
 from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace
 
@@ -65,13 +67,13 @@ def describe_cluster(
             )
             for node in broker.reachable_nodes(ctx, fenced=request.include_fenced_brokers)
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=cluster_operations(
+            ctx.session.view, request.include_cluster_authorized_operations
         ),
     )
 
 
-@handles(ApiKey.UNREGISTER_BROKER)
+@handles(ApiKey.UNREGISTER_BROKER, cluster=Operation.ALTER)
 async def unregister_broker(
     broker: Broker, ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
@@ -79,11 +81,11 @@ async def unregister_broker(
     if request.broker_id < 0:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "a broker id is 0 or more")
     command = UnregisterBroker(request.broker_id)
-    _, result = await broker.controller.propose(command, UNREGISTRATION_TIMEOUT_MS)
+    _, result = await controller_of(broker, ctx).propose(command, UNREGISTRATION_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_code=result.error, error_message=result.message)
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, long=True)
+@handles(ApiKey.DESCRIBE_LOG_DIRS, long=True, cluster=Operation.DESCRIBE)
 async def describe_log_dirs(
     broker: Broker, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
@@ -122,7 +124,7 @@ async def _log_dir(
     )
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, long=True)
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, long=True, cluster=Operation.ALTER)
 async def alter_replica_log_dirs(
     broker: Broker, ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:

@@ -35,6 +35,7 @@ from kraftpy.core.metadata.topic_commands import (
     NAME_LENGTH_MAX,
     topic_name_error,
 )
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -52,6 +53,7 @@ from kraftpy.server.cluster.proposals import propose_items
 from kraftpy.server.handlers import loggers
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_configs
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, counted
 
@@ -135,7 +137,7 @@ async def alter_configs(
         configs = {config.name: config.value for config in asked.configs}
         return ConfigChange(asked.resource_type, asked.resource_name, configs=configs)
 
-    answers = await _alter(broker, request.resources, change, request.validate_only)
+    answers = await _alter(broker, ctx, request.resources, change, request.validate_only)
     answer = AlterConfigsResponse.AlterConfigsResourceResponse
     return AlterConfigsResponse(
         responses=elements(list(answers), lambda each: answer(*answers[each], *each))
@@ -152,7 +154,7 @@ async def incremental_alter_configs(
         ops = [ConfigOp(each.name, each.config_operation, each.value) for each in asked.configs]
         return ConfigChange(asked.resource_type, asked.resource_name, ops=tuple(ops))
 
-    answers = await _alter(broker, request.resources, change, request.validate_only)
+    answers = await _alter(broker, ctx, request.resources, change, request.validate_only)
     answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
     return IncrementalAlterConfigsResponse(
         responses=elements(list(answers), lambda each: answer(*answers[each], *each))
@@ -170,6 +172,7 @@ _NAME_LENGTHS_MAX = {int(ResourceType.GROUP): GROUP_NAME_LENGTH_MAX}
 
 async def _alter(
     broker: Broker,
+    ctx: RequestContext,
     resources: Sequence[_Asked],
     change_of: Callable[[_Asked], ConfigChange],
     validate_only: bool,
@@ -205,7 +208,7 @@ async def _alter(
                 items[resource] = change
                 weights.append(_weight(broker, resource, keys))
     results = await propose_items(
-        broker.controller,
+        controller_of(broker, ctx),
         lambda some, _: AlterConfigs(some, validate_only),
         items.values(),
         TIMEOUT_MS,
@@ -309,7 +312,7 @@ def _shown(
     )
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES, long=True)
+@handles(ApiKey.LIST_CONFIG_RESOURCES, long=True, cluster=Operation.DESCRIBE_CONFIGS)
 def list_config_resources(
     broker: Broker, ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

@@ -6,10 +6,12 @@ The rules are in `kraftpy.core.groups.consumer`; here errors get to where each r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kraftpy.core.security.acls import Operation, Resource
+from kraftpy.core.security.authorizer import View
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -19,7 +21,7 @@ from kraftpy.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import group_operations
 from kraftpy.server.handlers.groups import client_of
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -48,14 +50,13 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """State, members, assignments and targets of consumer groups, each once."""
     group_ids = await distinct(request.group_ids)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return ConsumerGroupDescribeResponse(
-        groups=elements(group_ids, partial(_describe, broker, operations), ctx, _refuse)
-    )
+    operations = group_operations(ctx.session.view, request.include_authorized_operations)
+    describe = partial(_describe, broker, ctx.session.view, operations)
+    return ConsumerGroupDescribeResponse(groups=elements(group_ids, describe, ctx, _refuse))
 
 
 def _describe(
-    broker: Broker, operations: int, group_id: str
+    broker: Broker, view: View | None, operations: Callable[[str], int], group_id: str
 ) -> ConsumerGroupDescribeResponse.DescribedGroup:
     try:
         group = broker.groups.describe_consumer_group(group_id)
@@ -64,8 +65,25 @@ def _describe(
             error_code=error.code, error_message=error.message, group_id=group_id
         )
     if not group.error_code:
-        group.authorized_operations = operations
+        group.authorized_operations = operations(group_id)
+        if view is not None and not all(
+            view.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in _topics_of(group)
+        ):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return ConsumerGroupDescribeResponse.DescribedGroup(
+                error_code=denied, error_message=denied.message, group_id=group_id
+            )
     return group
+
+
+def _topics_of(group: ConsumerGroupDescribeResponse.DescribedGroup) -> set[str]:
+    """All topics that the description tells of."""
+    names: set[str] = set()
+    for member in group.members:
+        names.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(each.topic_name for each in assignment.topic_partitions)
+    return names
 
 
 def _refuse(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:

@@ -24,6 +24,7 @@ from kraftpy.core.metadata.limits import (
     SCRAM_SALT_BYTES_MAX,
 )
 from kraftpy.core.metadata.records import SCRAM_KEY_BYTES
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -37,6 +38,7 @@ from kraftpy.protocol.sasl import scram
 from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS
 from kraftpy.server.cluster.proposals import propose_items
 from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import counted, in_parts
 
@@ -53,7 +55,7 @@ _WEIGHT = 10
 """What a user weighs in a command, beside a partition."""
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, long=True)
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, long=True, cluster=Operation.DESCRIBE)
 async def describe_user_scram_credentials(
     broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
@@ -80,7 +82,7 @@ async def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_message=None, results=elements(names, result))
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, long=True)
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, long=True, cluster=Operation.ALTER)
 async def alter_user_scram_credentials(
     broker: Broker, ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
@@ -94,7 +96,7 @@ async def alter_user_scram_credentials(
             asked.setdefault(upsertion.name, _Asked()).upsert(upsertion)
     to_propose = [each.command(name) for name, each in asked.items() if each.refused is None]
     answers = await propose_items(
-        broker.controller,
+        controller_of(broker, ctx),
         lambda users, _: AlterScram(users),
         to_propose,
         METADATA_TIMEOUT_MS,

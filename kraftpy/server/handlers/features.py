@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.commands import FeatureLevel, RaiseLevel, UpdateFeatures
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
@@ -23,6 +24,7 @@ from kraftpy.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesRespo
 from kraftpy.server.cluster.features import ADJUSTABLE, levels_in_use, supported
 from kraftpy.server.cluster.proposals import TIMEOUT_MAX_MS
 from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import in_parts
 
@@ -34,7 +36,7 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 Update = UpdateFeaturesRequest.FeatureUpdateKey
 
 
-@handles(ApiKey.UPDATE_FEATURES)
+@handles(ApiKey.UPDATE_FEATURES, cluster=Operation.ALTER)
 async def update_features(
     broker: Broker, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
@@ -53,10 +55,10 @@ async def update_features(
             if update.max_version_level != levels[name]
         }
         if METADATA_LEVEL_FEATURE in to_change:
-            await _raise_level(broker, to_change[METADATA_LEVEL_FEATURE], request)
+            await _raise_level(broker, ctx, to_change[METADATA_LEVEL_FEATURE], request)
         adjusted = tuple(FeatureLevel(*each) for each in to_change.items() if each[0] in ADJUSTABLE)
         if adjusted and not request.validate_only:
-            await _set_levels(broker, adjusted, request)
+            await _set_levels(broker, ctx, adjusted, request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     result = UpdateFeaturesResponse.UpdatableFeatureResult
@@ -105,16 +107,21 @@ def _check(update: Update, levels: dict[str, int], broker: Broker) -> None:
 
 
 async def _set_levels(
-    broker: Broker, wanted: tuple[FeatureLevel, ...], request: UpdateFeaturesRequest
+    broker: Broker,
+    ctx: RequestContext,
+    wanted: tuple[FeatureLevel, ...],
+    request: UpdateFeaturesRequest,
 ) -> None:
     """Raises KafkaError if no controller could be asked."""
     command = UpdateFeatures(wanted)
-    _, result = await broker.controller.propose(command, _timeout_ms(request))
+    _, result = await controller_of(broker, ctx).propose(command, _timeout_ms(request))
     if result.error is not ErrorCode.NONE:
         raise KafkaError(result.error, result.message)
 
 
-async def _raise_level(broker: Broker, wanted: int, request: UpdateFeaturesRequest) -> None:
+async def _raise_level(
+    broker: Broker, ctx: RequestContext, wanted: int, request: UpdateFeaturesRequest
+) -> None:
     """Raises KafkaError if it can't be; as the controller that leads judges."""
     if request.validate_only:
         described = await broker.controller.describe_quorum(_timeout_ms(request))
@@ -125,7 +132,9 @@ async def _raise_level(broker: Broker, wanted: int, request: UpdateFeaturesReque
             )
         refusal = described.level_refusals[wanted - 1]
     else:
-        _, result = await broker.controller.propose(RaiseLevel(wanted), _timeout_ms(request))
+        _, result = await controller_of(broker, ctx).propose(
+            RaiseLevel(wanted), _timeout_ms(request)
+        )
         refusal = None
         if result.error is not ErrorCode.NONE:
             refusal = result.message or result.error.name

@@ -15,7 +15,7 @@ and 18 let a follower say (its directory, the high watermark that it knows) isn'
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -41,21 +41,40 @@ if TYPE_CHECKING:
 TOPIC_ID_VERSION = 13
 
 
+class Kinds(NamedTuple):
+    """How consumers' fetches are served: one, one of many partitions, one of keys."""
+
+    one: type[Fetch]
+    long: type[LongFetch]
+    ranged: type[RangeFetch]
+
+
+OPEN = Kinds(Fetch, LongFetch, RangeFetch)
+"""Where nobody needs rights; `authorization.fetches` has the others."""
+
+
 @handles(ApiKey.FETCH)
 def fetch(
     broker: Broker, ctx: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Reads what is there; waits if that is too little."""
+    return fetch_as(OPEN, broker, ctx, request)
+
+
+def fetch_as(
+    kinds: Kinds, broker: Broker, ctx: RequestContext, request: FetchRequest
+) -> FetchResponse | Awaitable[FetchResponse]:
+    """The same, with consumers' fetches of these kinds."""
     state = request.replica_state
     if (request.replica_id if state is None else state.replica_id) >= 0:
         return fetch_for_follower(broker, ctx, request)
     by_id = ctx.api_version >= TOPIC_ID_VERSION
     if ctx.many:
-        return _fetch_many(broker, ctx, request, by_id)
+        return _fetch_many(broker, ctx, request, by_id, kinds)
     ranged: dict[Key, bytes] = {}
     wanted = _wanted(broker, request.topics, by_id, ranged)
     if ranged:
-        return _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged)
+        return _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged, kinds)
     if len(wanted) > TOGETHER_MAX:
         wanted = list({each.key: each for each in wanted}.values())  # the last counts, as in Kafka
     try:
@@ -63,14 +82,14 @@ def fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None and session.ranged:
-        return RangeFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
+        return kinds.ranged(broker, ctx, request, session, wanted, incremental, by_id).run()
     if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
-        return Fetch(broker, ctx, request, session, wanted, incremental, by_id).start()
-    return LongFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
+        return kinds.one(broker, ctx, request, session, wanted, incremental, by_id).start()
+    return kinds.long(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 async def _fetch_many(
-    broker: Broker, ctx: RequestContext, request: FetchRequest, by_id: bool
+    broker: Broker, ctx: RequestContext, request: FetchRequest, by_id: bool, kinds: Kinds
 ) -> FetchResponse:
     once: dict[Key, FetchPartition] = {}
     ranged: dict[Key, bytes] = {}
@@ -82,12 +101,12 @@ async def _fetch_many(
         once.update({each.key: each for each in _wanted(broker, some, by_id, ranged)})
     wanted = list(once.values())
     if ranged:
-        return await _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged)
+        return await _fetch_in_ranges(broker, ctx, request, wanted, by_id, ranged, kinds)
     try:
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    kind = RangeFetch if session is not None and session.ranged else LongFetch
+    kind = kinds.ranged if session is not None and session.ranged else kinds.long
     return await kind(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
@@ -98,6 +117,7 @@ async def _fetch_in_ranges(
     wanted: list[FetchPartition],
     by_id: bool,
     ranged: dict[Key, bytes],
+    kinds: Kinds,
 ) -> FetchResponse:
     wanted = list({each.key: each for each in wanted}.values())
     try:
@@ -105,7 +125,7 @@ async def _fetch_in_ranges(
         session, incremental = _session(broker, ctx, request, wanted, by_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    return await RangeFetch(broker, ctx, request, session, wanted, incremental, by_id).run()
+    return await kinds.ranged(broker, ctx, request, session, wanted, incremental, by_id).run()
 
 
 def _wanted(
@@ -152,7 +172,10 @@ def _session(
             sessions.close(session_id)
         if epoch == FINAL_EPOCH:
             return None, False
-        return sessions.create(wanted, ctx.session.peer, now_ms), False
+        created = sessions.create(wanted, ctx.session.peer, now_ms)
+        if created is not None:
+            created.principal = ctx.session.principal
+        return created, False
     session = sessions.resume(session_id, epoch, ctx.session.peer, now_ms)
     if session.by_id != by_id:
         raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TY
 from kraftpy.core.groups.group import GroupState
 from kraftpy.core.groups.individual.requests import ManyClaims
 from kraftpy.core.metadata.records import OFFSETS_TOPIC
+from kraftpy.core.security.acls import Operation, Resource
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
@@ -51,7 +52,7 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
     TxnOffsetCommitRequest,
 )
-from kraftpy.server.cluster.operations import GROUP_OPERATIONS, NOT_ASKED
+from kraftpy.server.cluster.operations import group_operations
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.handlers.claim_parts import commit_claims
@@ -167,7 +168,10 @@ def join_group(
 
 def client_of(ctx: RequestContext) -> Client:
     """Who asks, as groups show it."""
-    return Client(ctx.api_version, ctx.client_id or "", f"/{ctx.session.host}")
+    view, may_describe = ctx.session.view, None
+    if view is not None:
+        may_describe = partial(view.may, Operation.DESCRIBE, Resource.TOPIC)
+    return Client(ctx.api_version, ctx.client_id or "", f"/{ctx.session.host}", may_describe)
 
 
 @handles(ApiKey.SYNC_GROUP)
@@ -492,13 +496,13 @@ async def describe_groups(
 ) -> DescribeGroupsResponse:
     """State, members and assignments of groups, each once."""
     names = await distinct(request.groups)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = group_operations(ctx.session.view, request.include_authorized_operations)
     describe = partial(_describe, broker, ctx.api_version, operations)
     return DescribeGroupsResponse(groups=elements(names, describe, ctx, _refuse_group))
 
 
 def _describe(
-    broker: Broker, version: int, operations: int, group_id: str
+    broker: Broker, version: int, operations: Callable[[str], int], group_id: str
 ) -> DescribeGroupsResponse.DescribedGroup:
     try:
         group = broker.groups.describe_group(group_id)
@@ -512,7 +516,7 @@ def _describe(
         group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         group.error_message = f"there is no classic group {group.group_id!r}"
     if not group.error_code:
-        group.authorized_operations = operations
+        group.authorized_operations = operations(group_id)
     return group
 
 
@@ -532,9 +536,14 @@ async def list_groups(
     states = await _that_may_fit(request.states_filter, _STATES)
     types = await _that_may_fit(request.types_filter, _TYPES)
     pace = Pace()
+    view = ctx.session.view
+    if view is not None and view.may_cluster(Operation.DESCRIBE):
+        view = None
     try:
         for some in broker.groups.list_groups(states, types):
-            groups += some
+            for each in some:
+                if view is None or view.may(Operation.DESCRIBE, Resource.GROUP, each.group_id):
+                    groups.append(each)
             await pace.keep()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)

@@ -32,6 +32,7 @@ from kraftpy.core.metadata.commands import (
 )
 from kraftpy.core.metadata.leader_commands import needs_election
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX, topic_name_error
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -46,6 +47,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.proposals import Make, batches, catch_up, propose_batches
 from kraftpy.server.handlers.quorum import elect_controller, names_a_voter
 from kraftpy.server.handlers.registry import handles
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, counted, in_parts
 
@@ -66,7 +68,7 @@ ReassignedTopic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 OngoingTopic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 
 
-@handles(ApiKey.ELECT_LEADERS, long=True)
+@handles(ApiKey.ELECT_LEADERS, long=True, cluster=Operation.ALTER)
 async def elect_leaders(
     broker: Broker, ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
@@ -82,7 +84,7 @@ async def elect_leaders(
         names += some
     response = ElectLeadersResponse()
     try:
-        answers = await _elect(broker, request, names)
+        answers = await _elect(broker, ctx, request, names)
     except KafkaError as error:
         response.error_code = error.code
         answers = dict.fromkeys(names, (error.code, error.message))
@@ -91,7 +93,7 @@ async def elect_leaders(
 
 
 async def _elect(
-    broker: Broker, request: ElectLeadersRequest, names: Sequence[Name]
+    broker: Broker, ctx: RequestContext, request: ElectLeadersRequest, names: Sequence[Name]
 ) -> dict[Name, Refusal]:
     """The answer to each partition. Raises KafkaError when there is none to the request."""
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -106,13 +108,13 @@ async def _elect(
     if request.topic_partitions is None:
         left_ms = await catch_up(broker.controller, request.timeout_ms)
         needy = await _needy(broker, request.election_type)
-        answers = await _propose(broker, make, needy, _elections, left_ms)
+        answers = await _propose(broker, ctx, make, needy, _elections, left_ms)
         return {name: each for name, each in answers.items() if each[0] not in _NOT_NEEDED}
     answers = await _refused(names)
     wanted: dict[Name, None] = {}
     async for some_names in in_parts(names):
         wanted.update(dict.fromkeys([name for name in some_names if name not in answers]))
-    return answers | await _propose(broker, make, wanted, _elections, request.timeout_ms)
+    return answers | await _propose(broker, ctx, make, wanted, _elections, request.timeout_ms)
 
 
 async def _needy(broker: Broker, election_type: int) -> dict[Name, None]:
@@ -143,7 +145,7 @@ def _elected_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> ElectedTo
     )
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, long=True)
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, long=True, cluster=Operation.ALTER)
 async def alter_partition_reassignments(
     broker: Broker, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -166,6 +168,7 @@ async def alter_partition_reassignments(
     try:
         answers |= await _propose(
             broker,
+            ctx,
             lambda some, _: AlterReassignments(some, keep),
             wanted,
             _reassignments,
@@ -204,7 +207,7 @@ def _reassigned_topic(answered: tuple[str, list[tuple[int, Refusal]]]) -> Reassi
     )
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, long=True)
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, long=True, cluster=Operation.DESCRIBE)
 async def list_partition_reassignments(
     broker: Broker, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
@@ -242,6 +245,7 @@ async def list_partition_reassignments(
 
 async def _propose(
     broker: Broker,
+    ctx: RequestContext,
     make: Make[_Item],
     wanted: Mapping[Name, _T],
     item: Callable[[str, list[tuple[int, _T]]], _Item],
@@ -266,7 +270,7 @@ async def _propose(
     failure: Refusal | None = None
     answered = False
     pace = Pace()
-    async for results in propose_batches(broker.controller, make, timeout_ms, weighed()):
+    async for results in propose_batches(controller_of(broker, ctx), make, timeout_ms, weighed()):
         for result in results:
             name, indexes = proposed.popleft()
             if "partitions" in result:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -44,7 +45,7 @@ _ONE_QUORUM = f"only {METADATA_TOPIC}, partition {METADATA_PARTITION}, has a quo
 Partition = DescribeQuorumResponse.PartitionData
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, long=True)
+@handles(ApiKey.DESCRIBE_QUORUM, long=True, cluster=Operation.DESCRIBE)
 async def describe_quorum(
     broker: Broker, ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:

@@ -1,9 +1,8 @@
-"""DescribeAcls, CreateAcls, DeleteAcls; DescribeClientQuotas.
+"""DescribeClientQuotas.
 
-There are no access control lists or quotas of clients yet, and these requests say so as Kafka does
-without an authorizer and where nothing was set: SECURITY_DISABLED for lists, an empty list of
-quotas. A broker that doesn't know a request closes the connection, and tools that begin with one of
-these would take it for dead.
+There are no quotas of clients yet, and the request says so as Kafka does where nothing was set, by
+an empty list. A broker that doesn't know a request closes the connection, and tools that begin with
+it would take the broker for dead.
 """
 
 from __future__ import annotations
@@ -11,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
@@ -30,39 +23,11 @@ from kraftpy.server.network.dispatch import RequestContext
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
-NO_AUTHORIZER = "this broker has no authorizer: everybody may do everything"
-
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = range(3)
 
 
-@handles(ApiKey.DESCRIBE_ACLS)
-def describe_acls(
-    broker: Broker, ctx: RequestContext, request: DescribeAclsRequest
-) -> DescribeAclsResponse:
-    """SECURITY_DISABLED."""
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-
-
-@handles(ApiKey.CREATE_ACLS, long=True)
-def create_acls(
-    broker: Broker, ctx: RequestContext, request: CreateAclsRequest
-) -> CreateAclsResponse:
-    """SECURITY_DISABLED for each."""
-    refused = CreateAclsResponse.AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return CreateAclsResponse(results=elements(request.creations, lambda _: refused))
-
-
-@handles(ApiKey.DELETE_ACLS, long=True)
-def delete_acls(
-    broker: Broker, ctx: RequestContext, request: DeleteAclsRequest
-) -> DeleteAclsResponse:
-    """SECURITY_DISABLED for each filter."""
-    refused = DeleteAclsResponse.DeleteAclsFilterResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=elements(request.filters, lambda _: refused))
-
-
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, cluster=Operation.DESCRIBE_CONFIGS)
 def describe_client_quotas(
     broker: Broker, ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kraftpy.core.config import BrokerConfig
 from kraftpy.protocol.api import ApiKey
 from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
+    acls,
     api_versions,
     cluster,
     configs,
     consumer_groups,
     credentials,
+    envelope,
     features,
     fetch,
     groups,
@@ -30,7 +33,19 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     transactional_ids,
     transactional_offsets,
 )
+from kraftpy.server.handlers.authorization import (  # noqa: F401 - each notes its guards
+    cluster_guards,
+    group_guards,
+    topic_guards,
+    transaction_guards,
+)
+from kraftpy.server.handlers.authorization.guards import guarded
 from kraftpy.server.handlers.registry import registered
 from kraftpy.server.network.dispatch import HandlerSpec
 
 HANDLERS: Mapping[ApiKey, HandlerSpec] = MappingProxyType(registered)
+
+
+def handlers_for(config: BrokerConfig) -> Mapping[ApiKey, HandlerSpec]:
+    """The handlers of such a broker: behind guards if it has an authorizer."""
+    return guarded(HANDLERS) if config.authorizer_class_name else HANDLERS

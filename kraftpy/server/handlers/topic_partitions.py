@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import NO_LEADER, PartitionState, Topic
 from kraftpy.core.metadata.topic_commands import topic_name_error
+from kraftpy.core.security.acls import Operation, Resource
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from kraftpy.server.cluster.operations import NOT_ASKED, TOPIC_OPERATIONS
+from kraftpy.server.cluster.operations import NOT_ASKED, topic_operations
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, distinct, in_parts
@@ -50,9 +51,19 @@ async def describe_topic_partitions(
         async for some in in_parts(named or list(broker.metadata.topics))
     ]
     response = DescribeTopicPartitionsResponse()
+    view = ctx.session.view
+    operations = topic_operations(view, asked=True)
     pace = Pace()
     for name in merge(*sorted_parts):
         await pace.keep()
+        if view is not None and not view.may(Operation.DESCRIBE, Resource.TOPIC, name):
+            if named:
+                broker.audit.denied(view, Operation.DESCRIBE, Resource.TOPIC, name)
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                response.topics.append(
+                    Described(error, name, topic_authorized_operations=NOT_ASKED)
+                )
+            continue
         topic = broker.metadata.topics.get(name)
         if topic is None:
             response.topics.append(_unknown(name))
@@ -60,7 +71,7 @@ async def describe_topic_partitions(
         begin = first_index if name == first_name else 0
         end = min(begin + left, len(topic.partitions))
         if left:
-            response.topics.append(_described(broker, topic, begin, end))
+            response.topics.append(_described(broker, topic, begin, end, operations(name)))
         if end < len(topic.partitions):
             response.next_cursor = DescribeTopicPartitionsResponse.Cursor(name, end)
             break
@@ -75,7 +86,7 @@ def _unknown(name: str) -> Described:
     return Described(error, name, topic_authorized_operations=NOT_ASKED)
 
 
-def _described(broker: Broker, topic: Topic, begin: int, end: int) -> Described:
+def _described(broker: Broker, topic: Topic, begin: int, end: int, operations: int) -> Described:
     avoided = broker.avoided
     return Described(
         ErrorCode.NONE,
@@ -86,7 +97,7 @@ def _described(broker: Broker, topic: Topic, begin: int, end: int) -> Described:
             _partition(broker, avoided, index, topic.partitions[index])
             for index in range(begin, end)
         ],
-        TOPIC_OPERATIONS,
+        operations,
     )
 
 

@@ -49,6 +49,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.cluster.proposals import new_topic_id, propose_growth, propose_items
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
+from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, counted
 
@@ -96,7 +97,7 @@ async def create_topics(
             sizes.append(partition_count(wanted[topic.name]))
     seed = random.getrandbits(31)
     results = await propose_growth(
-        broker.controller,
+        controller_of(broker, ctx),
         lambda some, before: CreateTopics(some, seed + before, request.validate_only),
         wanted.values(),
         sizes,
@@ -143,7 +144,7 @@ async def delete_topics(
             items[key] = OldTopic(topic_id=topic_id) if name is None else OldTopic(name)
             sizes.append(_topic_size(broker, key))
     results = await propose_items(
-        broker.controller,
+        controller_of(broker, ctx),
         lambda some, _: DeleteTopics(some),
         items.values(),
         request.timeout_ms,
@@ -186,7 +187,7 @@ async def create_partitions(
             growths.append(_growth(broker, items[topic.name]))
     seed = random.getrandbits(31)
     results = await propose_growth(
-        broker.controller,
+        controller_of(broker, ctx),
         lambda some, before: CreatePartitions(some, seed + before, request.validate_only),
         items.values(),
         growths,

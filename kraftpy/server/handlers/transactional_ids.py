@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 from kraftpy.core.groups.consumer.regex import SMALL_PROGRAM_BYTES, compile_pattern
 from kraftpy.core.metadata.records import INTERNAL_TOPICS, OFFSETS_TOPIC
+from kraftpy.core.security.acls import Operation, Resource
+from kraftpy.core.security.authorizer import View
 from kraftpy.core.transactions import (
     VERSION_0,
     VERSION_2,
@@ -266,11 +268,11 @@ async def describe_transactions(
     """State, owner and partitions of transactional ids, each once."""
     ids = await distinct(request.transactional_ids)
     return DescribeTransactionsResponse(
-        transaction_states=elements(ids, partial(_describe, broker), ctx, _refuse)
+        transaction_states=elements(ids, partial(_describe, broker, ctx.session.view), ctx, _refuse)
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> Described:
+def _describe(broker: Broker, view: View | None, transactional_id: str) -> Described:
     try:
         found = broker.transactions.describe(transactional_id)
     except KafkaError as error:
@@ -278,6 +280,7 @@ def _describe(broker: Broker, transactional_id: str) -> Described:
     topics = [
         DescribeTransactionsResponse.TopicData(topic, indexes)
         for topic, indexes in by_topic(found.partitions)
+        if view is None or view.may(Operation.DESCRIBE, Resource.TOPIC, topic)
     ]
     return Described(
         transactional_id=transactional_id,
@@ -306,12 +309,15 @@ async def list_transactions(
     wanted = _Filter(request, state_filters, broker.now_ms())
     await pace.keep()
     listed: list[Listed] = []
+    view = ctx.session.view
     try:
         pattern = request.transactional_id_pattern
         matches = _matcher(pattern) if pattern else None
         for some in broker.transactions.transactions():
             for name, found in some:
-                if wanted.passes(found) and (matches is None or matches(name)):
+                if not wanted.passes(found) or not _may_be_listed(view, name):
+                    pass
+                elif matches is None or matches(name):
                     listed.append(Listed(name, found.producer_id, found.state.label))
                 await pace.keep()  # to match a long one takes long
     except KafkaError as error:
@@ -319,6 +325,10 @@ async def list_transactions(
     return ListTransactionsResponse(
         unknown_state_filters=unknown[:_UNKNOWN_NAMED_MAX], transaction_states=listed
     )
+
+
+def _may_be_listed(view: View | None, transactional_id: str) -> bool:
+    return view is None or view.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:

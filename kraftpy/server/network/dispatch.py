@@ -78,7 +78,8 @@ class RequestContext:
     `let_overlap` once they may. It may set `patience_s`, too: how long the client is willing to
     wait. It counts in `errors` what isn't the error of the whole request. `answer_full` is for
     `elements`; `many`: the request has more than FEW_ELEMENTS, and its handler should let others
-    have the loop in between.
+    have the loop in between. `needs`, if an authorizer was asked for it, is what the commands that
+    come of the request are allowed by: operation, type and name of each resource.
     """
 
     __slots__ = (
@@ -91,11 +92,13 @@ class RequestContext:
         "let_overlap",
         "many",
         "may_overlap",
+        "needs",
         "patience_s",
         "session",
     )
 
     let_overlap: Callable[[], None]
+    needs: dict[tuple[int, int, str], None]
 
     def __init__(
         self,
@@ -298,6 +301,10 @@ class Dispatcher:
         """Of each API that has been asked for, with all requests that `handled` knows of."""
         self._count()
         return self._numbers
+
+    def handler(self, key: ApiKey) -> Handler:
+        """What answers such requests, for one that came in another's envelope."""
+        return self._table[key].function
 
     def _find_route(self, key: int, version: int) -> _Route | None:
         try:

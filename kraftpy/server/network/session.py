@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from kraftpy.core.security.authorizer import View
 from kraftpy.core.security.principals import ANONYMOUS, Principal
 
 
@@ -12,10 +13,23 @@ class Session:
 
     `host` and `peer` are the client's address without and with its port; `listener` is the name of
     the listener, `local_host` and `local_port` the address that the client has connected to.
-    `mechanism` is what it has logged in by, None without a login.
+    `mechanism` is what it has logged in by, None without a login. `view` is what the principal may
+    do, None where there is no authorizer or it wasn't asked yet.
     """
 
-    __slots__ = ("host", "listener", "local_host", "local_port", "mechanism", "peer", "principal")
+    passed_on = False
+    """Whether another broker has sent the request on."""
+
+    __slots__ = (
+        "host",
+        "listener",
+        "local_host",
+        "local_port",
+        "mechanism",
+        "peer",
+        "principal",
+        "view",
+    )
 
     def __init__(
         self,
@@ -27,6 +41,7 @@ class Session:
     ) -> None:
         self.principal = principal
         self.mechanism: str | None = None
+        self.view: View | None = None
         self.listener = listener
         self.host, port = peer
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
@@ -44,3 +59,19 @@ def _host_port(address: object) -> tuple[str, int]:
         host = str(address[0])
         return host.removeprefix("::ffff:"), int(address[1])
     return str(address), 0
+
+
+class PassedOnSession(Session):
+    """The session of a request that another broker passes on: that of who has sent it there."""
+
+    __slots__ = ()
+
+    passed_on = True
+
+    def __init__(self, over: Session, principal: Principal, host: str) -> None:
+        super().__init__(
+            over.listener,
+            peer=(host, 0),
+            local=(over.local_host, over.local_port),
+            principal=principal,
+        )

@@ -52,7 +52,7 @@ from kraftpy.quorum.process import (
     spawn_controller,
 )
 from kraftpy.server.broker import Broker
-from kraftpy.server.handlers.table import HANDLERS
+from kraftpy.server.handlers.table import handlers_for
 from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
@@ -340,7 +340,7 @@ async def _serve(
         node.controller.watch(loop, controller_ended)
     broker = Broker(
         config,
-        handlers=HANDLERS,
+        handlers=handlers_for(config),
         logs=logs,
         voters=node.quorum.voters,
         credentials=node.quorum.credentials,

@@ -22,6 +22,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kraftpy.core.metadata.topic_commands import NAME_LENGTH_MAX
+from kraftpy.core.security.principals import ANONYMOUS, Principal
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.key_index import KeyRanges
 
@@ -106,7 +107,7 @@ class FetchSession:
     `by_id`: whether its topics are ids; the requests of one session are all of one kind (KIP-516).
     `connection` is the one that used it last. `rank` is its place among those that a larger one may
     evict, None while it is too young. `ranged`: some of its partitions had `key_ranges` in its
-    last fetch.
+    last fetch. `principal` is who has begun it.
     """
 
     __slots__ = (
@@ -117,6 +118,7 @@ class FetchSession:
         "id",
         "last_used_ms",
         "partitions",
+        "principal",
         "ranged",
         "rank",
     )
@@ -131,6 +133,7 @@ class FetchSession:
         self.by_id = isinstance(partitions[0].topic, bytes)
         self.epoch = 1
         self.ranged = False
+        self.principal = ANONYMOUS
         self.last_used_ms = now_ms
         self.partitions: dict[Key, FetchPartition] = {p.key: p for p in partitions}
 
@@ -195,6 +198,11 @@ class FetchSessionCache:
         self._of_connection.setdefault(connection, {})[session.id] = session
         self.partitions_count += size
         return session
+
+    def is_of_another(self, session_id: int, principal: Principal) -> bool:
+        """Whether somebody else has begun the session."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.principal != principal
 
     def resume(self, session_id: int, epoch: int, connection: str, now_ms: int) -> FetchSession:
         """The session of an incremental request; its epoch advances.

@@ -7,6 +7,7 @@ from typing import Any
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.metadata import MetadataState
+from kraftpy.core.security.authorizer import Authorizer
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.broker import Broker
 from kraftpy.server.network.dispatch import Dispatcher
@@ -65,6 +66,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.node_id = 1
     broker.config = BrokerConfig.from_properties({})
     broker.metadata = metadata("stays", "goes")
+    broker.authorizer = Authorizer(broker.metadata.acls)
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
     broker.logs = SimpleNamespace(cleaner=broker.listener)  # type: ignore[assignment]
     broker.dispatcher = Dispatcher(broker, {})
@@ -75,6 +77,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker._topic_configs = {}
     broker._on_snapshot(metadata("stays", **{"retention.ms": "5"}).snapshot(), 9)
     assert broker.topic_config("stays").retention_ms == 5
+    assert broker.authorizer.acls is broker.metadata.acls
     assert [call for call in calls if call[0] != "update_config"] == [
         ("load", None),
         ("update_configs", None),

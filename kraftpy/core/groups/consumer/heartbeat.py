@@ -448,6 +448,10 @@ def _match_regexes(
                 if regex == plan.metadata.topic_regex:
                     raise
                 continue
+            if known is not None and regex != plan.metadata.topic_regex:
+                # This member may not know of all that its owners may.
+                hidden = [name for name in known.topic_names if topics.find(name) is not None]
+                names = tuple(sorted({*names, *hidden}))
             if known is None or known.topic_names != names:
                 plan.regexes[regex] = ResolvedRegex(names, topics.version, now_ms)
                 records.append(RegexRecord(plan.group.group_id, regex, plan.regexes[regex]))

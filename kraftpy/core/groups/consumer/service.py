@@ -45,7 +45,7 @@ from kraftpy.core.groups.consumer.records import (
     MemberState,
 )
 from kraftpy.core.groups.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup
-from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.consumer.topics import DescribableTopics, Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
@@ -375,6 +375,8 @@ class ConsumerGroups:
             self._refuse(token, error.code, error.message)
             return
         caller = Caller(request.member_id or uuid, client.client_id, client.host)
+        if client.may_describe is not None:
+            topics = DescribableTopics(topics, client.may_describe)
         group_id = request.group_id
         live = self._live.get(group_id)
         if live is None or live.write is None:

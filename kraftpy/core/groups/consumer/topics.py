@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -39,6 +39,25 @@ class Topics(Protocol):
 
         Raises KafkaError: INVALID_REGULAR_EXPRESSION.
         """
+
+
+class DescribableTopics:
+    """The topics as somebody sees them who may not know of all: a regex matches no others."""
+
+    def __init__(self, topics: Topics, may_describe: Callable[[str], bool]) -> None:
+        self._topics = topics
+        self._may_describe = may_describe
+        self.find = topics.find
+        self.name_of = topics.name_of
+
+    @property
+    def version(self) -> int:
+        """That of all topics."""
+        return self._topics.version
+
+    def match(self, regex: str) -> tuple[str, ...]:
+        """Those of the names that may be known."""
+        return tuple(filter(self._may_describe, self._topics.match(regex)))
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kraftpy.core.metadata import Endpoint
+from kraftpy.core.metadata.levels import SECURITY
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -18,11 +19,24 @@ from kraftpy.server.coordination import offset_forwarding
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.network.dialing import Dialer
+from kraftpy.server.network.session import Session
 
 TIMEOUT_MS = 300
-CTX: Any = SimpleNamespace(api_version=8)
+CTX: Any = SimpleNamespace(
+    api_version=8,
+    client_id="c",
+    session=Session("PLAINTEXT", peer=("10.0.0.1", 5000), local=("10.0.0.9", 9092)),
+)
+LEVELS = [SECURITY - 1, SECURITY]
+METADATA = SimpleNamespace(level=SECURITY)
 NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+@pytest.fixture(params=LEVELS, autouse=True, ids=["as it is", "in an envelope"])
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test as in a cluster with brokers of earlier releases, and in one without."""
+    monkeypatch.setattr(METADATA, "level", request.param)
 
 
 def commit() -> tuple[messages.OffsetCommitRequest, messages.OffsetCommitResponse]:
@@ -77,7 +91,7 @@ class Coordinator:
                 frame = memoryview(await reader.readexactly(size))
                 header, _ = codec.decode_request_header(frame)
                 key = ApiKey(header.api_key)
-                answer = self._answer(key)
+                answer = self._open(frame) if key is ApiKey.ENVELOPE else self._answer(key)
                 if answer is not None:
                     parts = codec.encode_response(
                         key, header.api_version, header.correlation_id, answer
@@ -88,9 +102,31 @@ class Coordinator:
                     break
         writer.close()
 
+    def _open(self, frame: memoryview) -> Any:
+        """The answer to what is in an envelope."""
+        _, position = codec.decode_request_header(frame)
+        envelope = codec.decode_request(ApiKey.ENVELOPE, 0, frame, position)
+        _, principal = codec.decode_versioned("DefaultPrincipalData", envelope.request_principal)
+        assert (principal.type, principal.name) == ("User", "ANONYMOUS")
+        assert envelope.client_host_address == bytes((10, 0, 0, 1))
+        header, _ = codec.decode_request_header(envelope.request_data)
+        key = ApiKey(header.api_key)
+        assert (METADATA.level, header.client_id) == (SECURITY, "c")
+        answer = self._answer(key)
+        if answer is None:
+            return None
+        parts = codec.encode_response(key, header.api_version, header.correlation_id, answer)
+        return messages.EnvelopeResponse(b"".join(map(bytes, parts)))  # type: ignore[arg-type]
+
     def _answer(self, key: ApiKey) -> Any:
         if key is ApiKey.API_VERSIONS:
-            kinds = (ApiKey.API_VERSIONS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+            kinds: tuple[ApiKey, ...] = (
+                ApiKey.API_VERSIONS,
+                ApiKey.OFFSET_COMMIT,
+                ApiKey.OFFSET_FETCH,
+            )
+            if METADATA.level >= SECURITY:
+                kinds += (ApiKey.ENVELOPE,)
             entries = [messages.ApiVersionsResponse.ApiVersion(k, *self._versions) for k in kinds]
             return messages.ApiVersionsResponse(api_keys=entries)
         self.seen.append(key)
@@ -123,6 +159,7 @@ async def forwarding_to(coordinator: Coordinator | None) -> AsyncIterator[Offset
         loop=asyncio.get_running_loop(),
         node_id=1,
         config=SimpleNamespace(offsets_commit_timeout_ms=TIMEOUT_MS),
+        metadata=METADATA,
         groups=SimpleNamespace(coordinator_of=coordinator_of),
         dialer=Dialer(
             lambda _: address and Endpoint("PLAINTEXT", *address, "PLAINTEXT"), lambda: None

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from kraftpy.core.groups import no_offset
+from kraftpy.core.security.principals import ANONYMOUS
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
 from kraftpy.server.handlers import consumer_groups, groups, transactional_offsets
-from kraftpy.server.network.session import Session
+from kraftpy.server.network.session import PassedOnSession, Session
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -30,7 +31,11 @@ def context(version: int, *, host: str = "10.0.0.1", **how: Any) -> Any:
     return SimpleNamespace(
         answer_full=False,
         many=False,
-        session=Session("PLAINTEXT", peer=(host, 5000), local=("10.0.0.9", 9092)),
+        session=PassedOnSession(
+            Session("PLAINTEXT", peer=("10.0.0.8", 5000), local=("10.0.0.9", 9092)),
+            ANONYMOUS,
+            host,
+        ),
         **{"api_version": version, "client_id": client_id, **how},
     )
 
@@ -411,6 +416,24 @@ class TestFindCoordinator:
 
     def test_of_other_kinds(self) -> None:
         assert self.find(3, key="x", key_type=7).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("level", "is_passed_on"), [(4, True), (5, False)])
+def test_below_level_5_the_mark_says_that_a_request_was_passed_on(
+    level: int, is_passed_on: bool
+) -> None:
+    """Brokers of earlier releases know no envelopes; from there on anybody may bear the name."""
+    relayed: list[Any] = []
+    here = broker(commit_offsets=fails)
+    here.metadata = SimpleNamespace(level=level)
+    here.offset_forwarding = SimpleNamespace(relay=lambda *asked: relayed.append(asked))
+    ctx = context(8)
+    ctx.session = Session("PLAINTEXT", peer=("10.0.0.1", 5000), local=("10.0.0.9", 9092))
+    kinds = messages.OffsetCommitRequest
+    partition = kinds.OffsetCommitRequestPartition(0, 1)
+    request = kinds("g", topics=[kinds.OffsetCommitRequestTopic("t", partitions=[partition])])
+    groups.offset_commit(here, ctx, request)
+    assert len(relayed) == (0 if is_passed_on else 1)
 
 
 def heartbeat_of(group_id: str) -> messages.ConsumerGroupHeartbeatRequest:

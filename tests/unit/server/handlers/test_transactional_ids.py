@@ -48,6 +48,7 @@ class Client:
             api_version=version,
             answer_full=False,
             many=False,
+            session=SimpleNamespace(view=None),
             let_overlap=lambda: self.overlapped.append(version),
         )
 

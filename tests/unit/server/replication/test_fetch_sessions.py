@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from kraftpy.core.security.principals import Principal
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.replication import fetch_sessions
 from kraftpy.server.replication.fetch_sessions import (
@@ -198,3 +199,13 @@ def test_only_news_must_be_answered() -> None:
     assert partition.must_answer(3, 6, 6, 1, False)
     assert partition.must_answer(3, 6, 6, 1, False)
     assert partition.must_answer(0, 6, 6, 1, False)
+
+
+def test_trap_16_a_session_is_that_of_who_has_begun_it() -> None:
+    sessions = cache()
+    session = sessions.create([wanted(0)], "c", 0)
+    assert session is not None
+    session.principal = Principal("User", "alice")
+    assert not sessions.is_of_another(session.id, Principal("User", "alice"))
+    assert sessions.is_of_another(session.id, Principal("User", "bob"))
+    assert not sessions.is_of_another(session.id + 1, Principal("User", "bob"))

@@ -1,0 +1,1 @@
+"""What each API takes rights for; `guards` says how, the modules `..._guards` what."""
