@@ -53,18 +53,10 @@ OPEN = Kinds(Fetch, LongFetch, RangeFetch)
 """Where nobody needs rights; `authorization.fetches` has the others."""
 
 
-@handles(ApiKey.FETCH)
-def fetch(
-    broker: Broker, ctx: RequestContext, request: FetchRequest
+def fetch_as(
+    broker: Broker, ctx: RequestContext, request: FetchRequest, kinds: Kinds = OPEN
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Reads what is there; waits if that is too little."""
-    return fetch_as(OPEN, broker, ctx, request)
-
-
-def fetch_as(
-    kinds: Kinds, broker: Broker, ctx: RequestContext, request: FetchRequest
-) -> FetchResponse | Awaitable[FetchResponse]:
-    """The same, with consumers' fetches of these kinds."""
     state = request.replica_state
     if (request.replica_id if state is None else state.replica_id) >= 0:
         return fetch_for_follower(broker, ctx, request)
@@ -86,6 +78,9 @@ def fetch_as(
     if len(wanted if session is None else session.partitions) <= TOGETHER_MAX:
         return kinds.one(broker, ctx, request, session, wanted, incremental, by_id).start()
     return kinds.long(broker, ctx, request, session, wanted, incremental, by_id).run()
+
+
+fetch = handles(ApiKey.FETCH)(fetch_as)
 
 
 async def _fetch_many(

@@ -99,9 +99,16 @@ class Check:
         """The items that it may do this with, and the others."""
         allowed: list[T] = []
         denied: list[T] = []
-        may = self.need if needed else self.may
+        mask, right = self.view.mask, 1 << operation
         for item in items:
-            (allowed if may(operation, resource_type, name_of(item)) else denied).append(item)
+            name = name_of(item)
+            if not mask(resource_type, name) & right:
+                self.may(operation, resource_type, name)  # which tells of it
+                denied.append(item)
+            else:
+                if needed:
+                    note_need(self.ctx, (operation, resource_type, name))
+                allowed.append(item)
             yield
         return allowed, denied
 

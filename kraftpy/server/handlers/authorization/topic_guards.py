@@ -53,6 +53,7 @@ READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 DELETE, ALTER, DESCRIBE = Operation.DELETE, Operation.ALTER, Operation.DESCRIBE
 
 NO_ID = bytes(16)
+_WRITES = 1 << WRITE
 _FIRST_DELETION_OF_IDS = 6
 
 leaves_open(
@@ -77,9 +78,11 @@ def produce(check: Check, request: ProduceRequest) -> Generator[None, None, Any]
     by_id = check.ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
     denied = []
+    mask, topics = check.view.mask, Resource.TOPIC
     for topic in request.topic_data:
         name = check.name_of(topic.topic_id) if by_id else topic.name
-        if name is not None and not check.topic(WRITE, name):
+        if name is not None and not mask(topics, name) & _WRITES:
+            check.topic(WRITE, name)  # which tells of it
             denied.append(topic)
         yield
     if not denied:
@@ -130,7 +133,7 @@ def fetch_guard(check: Check, request: FetchRequest) -> Generator[None, None, An
         sessions = check.broker.fetch_sessions
         if request.session_id and sessions.is_of_another(request.session_id, check.view.principal):
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        return fetch_as(AUTHORIZED, check.broker, check.ctx, request)
+        return fetch_as(check.broker, check.ctx, request, AUTHORIZED)
     principal = check.view.principal
     is_another = principal.type == BROKER and principal.name != str(replica_id)
     if is_another or not check.cluster(Operation.CLUSTER_ACTION):
