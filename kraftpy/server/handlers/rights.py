@@ -3,7 +3,7 @@
 A broker that lags behind decides by ACLs that there may be no more. So what a client changes says
 under which version of the ACLs it was allowed; the controller's state machine refuses it under
 another one, and then the broker, which has that one by then, decides anew on all that the request
-was allowed for (rule 182).
+was allowed for (rule 192).
 """
 
 from __future__ import annotations

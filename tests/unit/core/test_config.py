@@ -351,7 +351,7 @@ def test_bad_voters(text: str) -> None:
             "a quorum of several controllers has a fixed list of voters: set "
             "controller.quorum.voters=1@host:9093,2@host:9093,3@host:9093",
         ),
-        ({"principal.builder.class": "x"}, "unknown broker setting 'principal.builder.class'"),
+        ({"create.topic.policy.class": "x"}, "unknown broker setting 'create.topic.policy.class'"),
     ],
 )
 def test_what_is_said_about_a_configuration_that_cant_be_used(

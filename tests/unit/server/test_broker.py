@@ -84,5 +84,6 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
         ("metadata_replaced", None),
         ("topic_deleted", "goes"),
         ("refresh", None),
+        ("end_sessions", None),
         ("changed", None),
     ]
