@@ -9,6 +9,9 @@ Rules:
   nothing new isn't asked next: it may be cut off from the quorum and know no better.
 * Each broker has one connection per lane. A fetch that waits for data holds up every answer behind
   it, so fetches have a lane of their own.
+* All connections are secured alike (`security`). What isn't let in is told at once: after a login
+  that failed no other broker is asked, and neither that nor a certificate that isn't accepted is
+  tried again.
 * Only what Kafka calls retriable, and lost connections, are tried again: `Retry` sleeps longer each
   time, with jitter so that clients do not come back together, and ends at its deadline with the
   error of the last attempt. A cluster that never answered is not tried again.
@@ -25,7 +28,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from kraftpy.client.connection import Connection, ConnectionLostError, address_of
+from kraftpy.client.connection import Connection, ConnectionLostError, UntrustedError, address_of
+from kraftpy.client.security import NO_SECURITY, Security
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEATURE, YES, is_set
@@ -118,6 +122,8 @@ def is_retriable(error: Exception) -> bool:
         return error.code.retriable
     if isinstance(error, NoBrokerError):
         return not error.first_contact
+    if isinstance(error, UntrustedError):
+        return False
     return isinstance(error, ConnectionError)
 
 
@@ -152,6 +158,7 @@ class Cluster:
         client_id: str = "kraftpy",
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 5_000,
+        security: Security = NO_SECURITY,
     ) -> None:
         self.bootstrap = parse_addresses(bootstrap)
         self.request_timeout_ms = request_timeout_ms
@@ -161,6 +168,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms
+        self._security = security
         self._connections: dict[tuple[int | str, str], Connection] = {}
         self._connecting: dict[tuple[int | str, str], asyncio.Lock] = {}
         self._told_nothing_new = ""
@@ -218,11 +226,15 @@ class Cluster:
         candidates += [(f"{host}:{port}", host, port) for host, port in self.bootstrap]
         candidates.sort(key=lambda each: address_of(each[1], each[2]) == but)
         reasons: list[str] = []
+        untrusted: UntrustedError | None = None
         for node, host, port in candidates:
             try:
                 return await self._connection((node, ""), host, port)
             except ConnectionLostError as error:
                 reasons.append(str(error))
+                untrusted = error if isinstance(error, UntrustedError) else untrusted
+        if untrusted is not None:
+            raise untrusted
         raise NoBrokerError(
             "no broker answers: " + "; ".join(dict.fromkeys(reasons)),
             first_contact=not self.brokers,
@@ -233,7 +245,12 @@ class Cluster:
             connection = self._connections.get(key)
             if connection is None or connection.closed:
                 connection = await Connection.open(
-                    host, port, client_id=self._client_id, timeout_ms=self._connect_timeout_ms
+                    host,
+                    port,
+                    client_id=self._client_id,
+                    timeout_ms=self._connect_timeout_ms,
+                    ssl_context=self._security.ssl_context,
+                    login=self._security.login,
                 )
                 self._connections[key] = connection
                 self._learn_features(connection)

@@ -32,7 +32,7 @@ import kraftpy
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_response, encode_request
-from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.sasl import SaslError
 from kraftpy.protocol.sasl.clients import ClientLogin
 
@@ -83,6 +83,16 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
 
+_TLS_ALERT = b"\x15\x03"
+_MAY_WANT_TLS = "it may want TLS (security.protocol=SSL, or SASL_SSL)"
+_MAY_WANT_LOGIN = "it may want a login (security.protocol=SASL_SSL, or SASL_PLAINTEXT)"
+_MAY_WANT_CERTIFICATE = (
+    "it may want a certificate of this client, or another one (ssl.keystore.location, or "
+    "ssl.certificate.location and ssl.key.location)"
+)
+# How OpenSSL begins the reasons of alerts that say that the peer wants another certificate.
+_REFUSALS = ("ALERT_BAD_CERT", "ALERT_CERT", "ALERT_UNKNOWN_CA", "ALERT_HANDSHAKE_FAILURE")
+
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 MAX_RESPONSE_SIZE_BYTES = 128 * 1024 * 1024
@@ -93,6 +103,10 @@ _BUFFER_KEPT_BYTES = 16 * 1024 * 1024
 
 class ConnectionLostError(ConnectionError):
     """The connection ended, or could not be opened; the text says to whom and why."""
+
+
+class UntrustedError(ConnectionLostError):
+    """One side doesn't accept the other's certificate: to try again doesn't help."""
 
 
 class _Waiting(NamedTuple):
@@ -122,6 +136,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.address = address
         self.closed = False
+        self.encrypted = False
+        self.logged_in = False
         self._client_id = client_id
         self._versions = versions
         self._max_response_size_bytes = max_response_size_bytes
@@ -152,9 +168,10 @@ class Connection(asyncio.BufferedProtocol):
         ssl_context: ssl.SSLContext | None = None,
         login: Callable[[], ClientLogin] | None = None,
     ) -> Connection:
-        """Connects, by TLS if there is a context for it, asks for versions, and logs in by `login`.
+        """Connects, asks for the broker's versions, and logs in.
 
-        Raises `ConnectionLostError` when the first two fail, KafkaError when the login does.
+        It is by TLS if there is a context for it, and a `login` is made for each connection. Raises
+        `ConnectionLostError` when the first two fail, KafkaError when the login does.
         """
         address = address_of(host, port)
         loop = asyncio.get_running_loop()
@@ -167,9 +184,13 @@ class Connection(asyncio.BufferedProtocol):
                     ssl=ssl_context,
                 )
         except TimeoutError:
-            raise ConnectionLostError(f"{address}: no connection within {timeout_ms} ms") from None
+            how = "" if ssl_context is None else " by TLS, which that listener may not speak,"
+            raise ConnectionLostError(
+                f"{address}: no connection{how} within {timeout_ms} ms"
+            ) from None
         except OSError as error:
-            raise ConnectionLostError(f"{address}: {_reason(error)}") from error
+            raise _lost(address, error) from error
+        connection.encrypted = ssl_context is not None
         try:
             await connection.negotiate(timeout_ms)
             if login is not None:
@@ -202,11 +223,17 @@ class Connection(asyncio.BufferedProtocol):
         """SASL (KIP-152). Raises KafkaError with the broker's words, if it has any."""
         handshake = messages.SaslHandshakeRequest(login.mechanism)
         answer = await self._send(handshake, 1, timeout_ms)
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE,
+                f"{self.address} takes no logins: set security.protocol to what that listener "
+                "speaks, PLAINTEXT or SSL",
+            )
         if answer.error_code:
             raise KafkaError(
-                ErrorCode(answer.error_code),
+                error_code(answer.error_code),
                 f"{self.address} doesn't take logins by {login.mechanism}, but by "
-                f"{', '.join(answer.mechanisms) or 'none'}",
+                f"{', '.join(answer.mechanisms[:20]) or 'none'}",
             )
         try:
             token: bytes | None = login.first()
@@ -215,9 +242,10 @@ class Connection(asyncio.BufferedProtocol):
                 answer = await self._send(request, 1, timeout_ms)
                 if answer.error_code:
                     text = f"{self.address}: {answer.error_message or 'the login failed'}"
-                    raise KafkaError(ErrorCode(answer.error_code), text)
+                    raise KafkaError(error_code(answer.error_code), text)
                 # To compute SCRAM's proof takes milliseconds, without the interpreter's lock.
                 token = await asyncio.to_thread(login.answer, bytes(answer.auth_bytes))
+            self.logged_in = True
         except SaslError as error:
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}"
@@ -358,6 +386,8 @@ class Connection(asyncio.BufferedProtocol):
         while filled - position >= 4 and not self.closed:
             size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
             if not 4 <= size <= self._max_response_size_bytes:
+                if buffer[position : position + 2] == _TLS_ALERT:
+                    raise DecodeError(f"an alert of TLS: {_MAY_WANT_TLS}")
                 raise DecodeError(f"a response of {size} bytes")
             needed = 4 + size
             if filled - position < needed:
@@ -392,11 +422,15 @@ class Connection(asyncio.BufferedProtocol):
     # -- ending
 
     def eof_received(self) -> None:
-        self._end(ConnectionLostError(f"{self.address} closed the connection"))
+        self._end(ConnectionLostError(f"{self.address} closed the connection{self._hint()}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = _reason(exc) if isinstance(exc, OSError) else "it closed the connection"
-        self._end(ConnectionLostError(f"{self.address}: {reason}"))
+        if isinstance(exc, OSError):
+            self._end(_lost(self.address, exc, self._hint()))
+        else:
+            self._end(
+                ConnectionLostError(f"{self.address}: it closed the connection{self._hint()}")
+            )
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -411,12 +445,34 @@ class Connection(asyncio.BufferedProtocol):
         for each in waiting:
             each.answered(reason)
 
+    def _hint(self) -> str:
+        """What may be wrong if it's closed before it has answered more than ApiVersions."""
+        asked = self._waiting[0].correlation_id if self._waiting else 0
+        if asked == 1:
+            return f": {_MAY_WANT_CERTIFICATE if self.encrypted else _MAY_WANT_TLS}"
+        if asked == 2 and not self.logged_in:
+            return f": {_MAY_WANT_LOGIN}"
+        return ""
+
     async def close(self) -> None:
         """Ends the connection; requests that still wait fail with `ConnectionLostError`."""
         self._end(ConnectionLostError(f"{self.address}: the connection was closed by this client"))
         if self._transport is not None:
             self._transport.abort()
             await self._ended
+
+
+def _lost(address: str, error: OSError, hint: str = "") -> ConnectionLostError:
+    """What is raised for what the operating system, or OpenSSL, says."""
+    reason = f"{address}: {_reason(error)}{hint}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UntrustedError(
+            f"{reason}: does the file of ssl.ca.location or ssl.truststore.location have who "
+            "signed it, and is it for this host?"
+        )
+    if isinstance(error, ssl.SSLError) and any(each in str(error) for each in _REFUSALS):
+        return UntrustedError(f"{address}: {_reason(error)}: {_MAY_WANT_CERTIFICATE}")
+    return ConnectionLostError(reason)
 
 
 def _reason(error: OSError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -191,7 +192,7 @@ def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
 
 
 @asynccontextmanager
-async def running(peer: Peer) -> AsyncIterator[Peer]:
+async def running(peer: Peer, context: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -199,7 +200,7 @@ async def running(peer: Peer) -> AsyncIterator[Peer]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
     peer.port = server.sockets[0].getsockname()[1]
     try:
         yield peer
