@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     EXIT_UNHEALTHY,
     TEXT,
     Failure,
-    bootstrap_option,
     echo_json,
     echo_table,
     output_option,
@@ -25,7 +25,6 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.reassign import decommission, reassign
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.cluster_admin import (
     PREFERRED_ELECTION,
     UNCLEAN_ELECTION,
@@ -56,14 +55,14 @@ command.add_command(decommission)
 
 
 @command.command()
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def info(bootstrap: str, timeout_ms: int, output: str) -> None:
+def info(brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Say which cluster this is and how large it is."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             known = await admin.describe_cluster()
             quorum = await admin.describe_quorum()
@@ -95,14 +94,14 @@ def info(bootstrap: str, timeout_ms: int, output: str) -> None:
 
 
 @command.command()
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def brokers(bootstrap: str, timeout_ms: int, output: str) -> None:
+def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
     """List the brokers, also those that are down, with what they lead and store."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             known = await admin.describe_cluster()
             partitions = (await admin.describe_partitions()).values()
@@ -150,10 +149,10 @@ def brokers(bootstrap: str, timeout_ms: int, output: str) -> None:
     metavar="VOTER",
     help="First have this voter lead.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -> None:
+def quorum(voter_id: int | None, brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Show the metadata quorum: who leads, who votes, who follows, and how far each of them is.
 
     LAG counts log entries, SEEN and CAUGHT UP say how long ago the leader heard of a node and how
@@ -161,7 +160,7 @@ def quorum(voter_id: int | None, bootstrap: str, timeout_ms: int, output: str) -
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             if voter_id is not None:
                 await admin.transfer_quorum(voter_id)
@@ -220,10 +219,10 @@ async def _next_level(admin: ClusterAdmin, level: MetadataLevel) -> int | None:
 
 
 @command.command()
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def raise_level(bootstrap: str, timeout_ms: int, output: str) -> None:
+def raise_level(brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Let everything into the metadata that this release knows, once all nodes run it.
 
     There is no way back: nodes of the release before stop with a sentence from then on. It is
@@ -231,7 +230,7 @@ def raise_level(bootstrap: str, timeout_ms: int, output: str) -> None:
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             level = await admin.metadata_level()
             if level is None:
@@ -300,10 +299,10 @@ class _Health:
 
 
 @command.command()
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def health(bootstrap: str, timeout_ms: int, output: str) -> None:
+def health(brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Check that everything is up and in sync; ends with exit code 5 if something is not.
 
     Looks for a quorum without a leader or with a silent voter, brokers that are down, and
@@ -312,7 +311,7 @@ def health(bootstrap: str, timeout_ms: int, output: str) -> None:
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             known = await admin.describe_cluster()
             partitions = await admin.describe_partitions()
@@ -459,14 +458,14 @@ def _echo_health(found: _Health, known: ClusterInfo, partitions: int, moving: in
     is_flag=True,
     help="Where nobody leads, let any replica: records that it lacks are lost.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def elect(
     topics: Sequence[str],
     indexes: Sequence[int],
     unclean: bool,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -482,7 +481,7 @@ def elect(
         raise click.UsageError("--unclean loses records: name the topics with -t")
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             names: list[PartitionName] | None = None
             if topics:

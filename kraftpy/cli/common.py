@@ -164,7 +164,15 @@ def run_client(work: Coroutine[Any, Any, None]) -> None:
     except ConnectionError as error:
         raise Failure(str(error), EXIT_UNREACHABLE) from None
     except KafkaError as error:
-        raise Failure(str(error), EXIT_BROKER_ERROR) from None
+        raise Failure(f"{error}{_login_hint(error)}", EXIT_BROKER_ERROR) from None
+
+
+def _login_hint(error: KafkaError) -> str:
+    if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+        return ". Look at sasl.username, sasl.password and sasl.mechanism (--command-config, -X)"
+    if error.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        return ". Set sasl.mechanism (--command-config, -X)"
+    return ""
 
 
 def topic_failure(topic: str, error: KafkaError) -> Failure:

@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
-    bootstrap_option,
     run_client,
     timeout_option,
     topic_failure,
@@ -60,7 +60,7 @@ _Formatter = Callable[[str, int, Record], bytes]
     help="Only this partition. Repeatable.  [default: all]",
 )
 @click.option("-f", "--format", "format_text", help=r"How to write a record.  [default: %v\n]")
-@bootstrap_option
+@brokers_option
 @timeout_option
 def command(
     topic: str,
@@ -68,7 +68,7 @@ def command(
     num: int | None,
     partitions: Sequence[int],
     format_text: str | None,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
 ) -> None:
     """Write the records of TOPIC to stdout, and follow it until Ctrl-C.
@@ -88,7 +88,7 @@ def command(
         raise click.BadParameter(str(error), param_hint="'-f' / '--format'") from None
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             try:
                 await _consume(cluster, topic, partitions, spec, num, write)
             except KafkaError as error:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     TEXT,
-    bootstrap_option,
     change_each,
     echo_json,
     echo_table,
@@ -25,7 +25,6 @@ from kraftpy.cli.group_describe import describe
 from kraftpy.cli.group_keys import owner, ranges
 from kraftpy.cli.group_offsets import offsets
 from kraftpy.cli.group_seek import seek
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.group_info import CLASSIC, CONSUMER
 
@@ -68,11 +67,11 @@ command.add_command(offsets)
     multiple=True,
     help="Only groups of this protocol. Repeatable.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def list_groups(
-    states: Sequence[str], types: Sequence[str], bootstrap: str, timeout_ms: int, output: str
+    states: Sequence[str], types: Sequence[str], brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """List groups.
 
@@ -80,7 +79,7 @@ def list_groups(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             listed = await admin.list_groups(states=states, types=types)
         if output == "json":
@@ -107,14 +106,14 @@ def list_groups(
 
 @command.command()
 @click.argument("names", type=TEXT, nargs=-1, required=True, metavar="GROUP...")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def delete(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
+def delete(names: Sequence[str], brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Delete groups that have no members, with all their offsets, without asking."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
 
             async def delete_one(name: str) -> str:

@@ -21,12 +21,12 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
     Seconds,
-    bootstrap_option,
     echo_json,
     group_failure,
     output_option,
@@ -132,7 +132,7 @@ def _total(rows: Iterable[_Row]) -> int | None:
     metavar="SECONDS",
     help="Pause of --watch.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def describe(
@@ -141,7 +141,7 @@ def describe(
     keys: bool,
     watch: bool,
     interval_ms: int,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -166,7 +166,7 @@ def describe(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             while True:
                 described = await _describe(cluster, admin, names, sort, keys)

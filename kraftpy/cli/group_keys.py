@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     MAX_PARTITIONS,
     TEXT,
     Failure,
     Scope,
-    bootstrap_option,
     echo_json,
     echo_table,
     group_failure,
@@ -24,7 +24,6 @@ from kraftpy.cli.common import (
     timeout_option,
 )
 from kraftpy.cli.group_offsets import in_scope, partitions_in
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
 from kraftpy.client.group_info import GroupInfo, GroupMember
 from kraftpy.client.group_shares import Share, next_of, shares_of, slice_text
@@ -123,11 +122,11 @@ def _host(member: GroupMember | None) -> str:
 @click.command()
 @click.argument("name", type=TEXT, metavar="GROUP")
 @scope_option("Only of this topic. Repeatable.")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def ranges(
-    name: str, scopes: Sequence[Scope], bootstrap: str, timeout_ms: int, output: str
+    name: str, scopes: Sequence[Scope], brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Show what a group has done beyond the offsets that it has committed.
 
@@ -140,7 +139,7 @@ def ranges(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             try:
                 committed = await admin.committed(name, ranges=True)
@@ -203,7 +202,7 @@ def ranges(
     type=click.IntRange(0, MAX_PARTITIONS - 1),
     help="Where the key is, if its producers don't place keys as Kafka's do.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def owner(
@@ -211,7 +210,7 @@ def owner(
     topic: str,
     key: str,
     partition: int | None,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -224,7 +223,7 @@ def owner(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             await partitions_in(cluster, [Scope(topic, () if partition is None else (partition,))])
             try:

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
     Scope,
-    bootstrap_option,
     echo_json,
     echo_table,
     group_failure,
@@ -36,17 +36,19 @@ def offsets() -> None:
 @offsets.command()
 @click.argument("name", type=TEXT, metavar="GROUP")
 @scope_option("Only of this topic. Repeatable.")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def show(name: str, scopes: Sequence[Scope], bootstrap: str, timeout_ms: int, output: str) -> None:
+def show(
+    name: str, scopes: Sequence[Scope], brokers: Brokers, timeout_ms: int, output: str
+) -> None:
     """Show the offsets that a group has committed.
 
     EPOCH is the leader epoch of the last record read, if the consumer named it.
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             committed = await admin.committed(name)
             if not committed:
@@ -89,11 +91,11 @@ def show(name: str, scopes: Sequence[Scope], bootstrap: str, timeout_ms: int, ou
 @offsets.command()
 @click.argument("name", type=TEXT, metavar="GROUP")
 @scope_option("Forget the offsets of this topic. Repeatable.", required=True)
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def delete(
-    name: str, scopes: Sequence[Scope], bootstrap: str, timeout_ms: int, output: str
+    name: str, scopes: Sequence[Scope], brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Forget a group's offsets of topics that it does not read.
 
@@ -102,7 +104,7 @@ def delete(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             partitions = await partitions_in(cluster, scopes)
             try:

@@ -17,12 +17,12 @@ from typing import IO, Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
     Scope,
-    bootstrap_option,
     echo_json,
     echo_table,
     group_failure,
@@ -97,7 +97,7 @@ class _Position(click.ParamType):  # type: ignore[type-arg]
     is_flag=True,
     help="Change nothing; write the offsets, now or as sought, as CSV (-o json: JSON) for --file.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def seek(
@@ -108,7 +108,7 @@ def seek(
     scopes: Sequence[Scope],
     dry_run: bool,
     export: bool,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -129,7 +129,7 @@ def seek(
     given = None if file is None else _read(file, name)
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             try:
                 before = {n: each.offset for n, each in (await admin.committed(name)).items()}

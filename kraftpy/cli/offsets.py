@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
-    bootstrap_option,
     echo_json,
     echo_table,
     output_option,
@@ -100,7 +100,7 @@ def _zookeeper_options(function: _F) -> _F:
 
 @command.command(name="import")
 @_zookeeper_options
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def import_offsets(
@@ -109,7 +109,7 @@ def import_offsets(
     topics: Sequence[str],
     overwrite: bool,
     dry_run: bool,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -136,7 +136,7 @@ def import_offsets(
             good.setdefault(group, {})[topic, partition] = offset
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             log_ends = await _log_ends(cluster, {name for each in good.values() for name in each})
             for group, offsets in good.items():
@@ -276,7 +276,7 @@ def _settled(row: _Row, error: KafkaError | str | None) -> _Row:
 
 @command.command(name="export")
 @_zookeeper_options
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def export_offsets(
@@ -285,7 +285,7 @@ def export_offsets(
     topics: Sequence[str],
     overwrite: bool,
     dry_run: bool,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -300,7 +300,7 @@ def export_offsets(
     in_use: dict[str, int] = {}
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             there = [group.id for group in await admin.list_groups()]
             for group in _chosen(there, groups, "the cluster"):

@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_UNHEALTHY,
     EXIT_USAGE,
     TEXT,
     Failure,
     Seconds,
-    bootstrap_option,
     echo_json,
     echo_table,
     output_option,
@@ -30,7 +30,7 @@ DEFAULT_LISTENER = "127.0.0.1:9380"
 
 
 @click.command("probe")
-@bootstrap_option
+@brokers_option
 @click.option(
     "-t",
     "--topic",
@@ -81,7 +81,7 @@ DEFAULT_LISTENER = "127.0.0.1:9380"
 )
 @output_option
 def command(
-    bootstrap: str,
+    brokers: Brokers,
     topic: str,
     name: str,
     interval_ms: int,
@@ -114,7 +114,8 @@ def command(
     ends = once or duration_ms is not None
     unique = f"-{os.urandom(4).hex()}" if ends else ""
     options = ProbeOptions(
-        bootstrap=bootstrap,
+        bootstrap=brokers.bootstrap,
+        security=brokers.security,
         topic=topic,
         group_id=f"kraftpy-probe-{name}{unique}",
         group_instance_id=None if ends else name,

@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_UNREACHABLE,
     EXIT_USAGE,
     TEXT,
     Failure,
-    bootstrap_option,
     echo_json,
     parse_key_values,
     run_client,
@@ -27,7 +27,6 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, InputRecord, RecordReader
 from kraftpy.client.batches import Delivery
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES
@@ -66,7 +65,7 @@ _PARTITIONS_SHOWN = 8
     show_default=True,
     help="Replicas that must have a record before it counts as written.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @click.option(
     "-o",
@@ -85,7 +84,7 @@ def command(
     headers: Sequence[str],
     compression: str,
     acks: str,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -110,7 +109,7 @@ def command(
 
     async def run() -> None:
         async with (
-            Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster,
+            brokers.connect(timeout_ms) as cluster,
             Producer(
                 cluster,
                 acks=-1 if acks == "all" else int(acks),

@@ -16,11 +16,11 @@ from typing import IO, Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     TEXT,
     Failure,
-    bootstrap_option,
     echo_json,
     echo_table,
     output_option,
@@ -38,7 +38,6 @@ from kraftpy.cli.moves import (
     twin_of,
     watch_moves,
 )
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted, size_text
@@ -99,7 +98,7 @@ def _throttle_option(function: Any) -> Any:
 @click.option("--cancel", is_flag=True, help="Take back what is under way (of PLAN or TOPIC).")
 @click.option("--list", "show_list", is_flag=True, help="List what is under way.")
 @_throttle_option
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def reassign(
@@ -112,7 +111,7 @@ def reassign(
     cancel: bool,
     show_list: bool,
     throttle_bytes: int | None,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -140,7 +139,7 @@ def reassign(
     given = None if plan_file is None else _parse_plan(plan_file.read())
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             if show_list:
                 await _list(admin, output)
@@ -399,14 +398,14 @@ async def _list(admin: ClusterAdmin, output: str) -> None:
 @click.argument("broker_id", metavar="BROKER", type=click.IntRange(0, _BROKER_ID_MAX))
 @click.option("--dry-run", is_flag=True, help="Show what would move, as a PLAN file with -o json.")
 @_throttle_option
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def decommission(
     broker_id: int,
     dry_run: bool,
     throttle_bytes: int | None,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -417,7 +416,7 @@ def decommission(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             if broker_id not in (await admin.describe_cluster()).brokers:
                 raise _unknown_broker(broker_id)

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     MAX_PARTITIONS,
     MAX_REPLICAS,
     TEXT,
-    bootstrap_option,
     change_each,
     echo_json,
     echo_table,
@@ -61,7 +61,7 @@ def command() -> None:
     help="A topic setting. Repeatable.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Accept a topic that is there already.")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def create(
@@ -70,7 +70,7 @@ def create(
     replicas: int | None,
     configs: Sequence[str],
     if_not_exists: bool,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -82,7 +82,7 @@ def create(
     values = dict(parse_key_values(configs, "'-c' / '--config'"))
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def create_one(name: str) -> str:
@@ -106,14 +106,14 @@ def create(
 
 @command.command(name="list")
 @click.option("-i", "--internal", is_flag=True, help="Also the cluster's own topics.")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def list_topics(internal: bool, bootstrap: str, timeout_ms: int, output: str) -> None:
+def list_topics(internal: bool, brokers: Brokers, timeout_ms: int, output: str) -> None:
     """List topics."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             topics = await Admin(cluster, timeout_ms=timeout_ms).describe_topics()
         shown = [topic for topic in topics if internal or not topic.internal]
         if output == "json":
@@ -143,10 +143,10 @@ def _replicas(topic: TopicInfo) -> int:
 
 @command.command()
 @click.argument("names", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def describe(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
+def describe(names: Sequence[str], brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Show a topic's partitions, offsets and configuration.
 
     START is the offset of the oldest record, END the one that the next record gets (the high
@@ -155,7 +155,7 @@ def describe(names: Sequence[str], bootstrap: str, timeout_ms: int, output: str)
 
     async def run() -> None:
         described = []
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = Admin(cluster, timeout_ms=timeout_ms)
             for name in names:
                 try:
@@ -261,7 +261,7 @@ def _echo_topic(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue])
     metavar="KEY",
     help="Return to the default. Repeatable.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def alter(
@@ -269,7 +269,7 @@ def alter(
     partitions: int | None,
     configs: Sequence[str],
     deleted: Sequence[str],
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
@@ -283,7 +283,7 @@ def alter(
         raise click.UsageError("nothing to change: give -c KEY=VALUE, -d KEY or -p PARTITIONS")
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def alter_one(name: str) -> str:
@@ -306,16 +306,16 @@ def alter(
     help="Also topics of the cluster's own: all that groups have committed goes with "
     "__consumer_offsets.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def delete(
-    names: Sequence[str], force_internal: bool, bootstrap: str, timeout_ms: int, output: str
+    names: Sequence[str], force_internal: bool, brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Delete topics and all their records, without asking."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = Admin(cluster, timeout_ms=timeout_ms)
 
             async def delete_one(name: str) -> str:

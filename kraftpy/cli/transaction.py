@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
+from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     EXIT_UNHEALTHY,
@@ -15,7 +16,6 @@ from kraftpy.cli.common import (
     Failure,
     Scope,
     Seconds,
-    bootstrap_option,
     change_each,
     echo_json,
     echo_table,
@@ -26,7 +26,6 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.group_offsets import partitions_in
-from kraftpy.client.cluster import Cluster
 from kraftpy.client.offsets import Partition
 from kraftpy.client.transaction_admin import STATES, TransactionAdmin
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -73,21 +72,21 @@ def transaction_failure(transactional_id: str, error: KafkaError) -> Failure:
     metavar="SECONDS",
     help="Only those whose transaction is open for longer.",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def list_transactions(
     states: Sequence[str],
     producer_ids: Sequence[int],
     open_for_ms: int | None,
-    bootstrap: str,
+    brokers: Brokers,
     timeout_ms: int,
     output: str,
 ) -> None:
     """List transactional ids, with the broker that coordinates each."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
             listed = await admin.list_transactions(
                 states=states, producer_ids=producer_ids, open_for_ms=open_for_ms
@@ -116,14 +115,14 @@ def list_transactions(
 
 @command.command()
 @click.argument("transactional_id", type=TEXT, metavar="ID")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def describe(transactional_id: str, bootstrap: str, timeout_ms: int, output: str) -> None:
+def describe(transactional_id: str, brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Show what the coordinator knows of a transactional id."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
             try:
                 found = await admin.describe_transaction(transactional_id)
@@ -168,11 +167,11 @@ def describe(transactional_id: str, bootstrap: str, timeout_ms: int, output: str
     metavar="ID",
     help="As this broker's replicas know them.  [default: the leaders]",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def producers(
-    scopes: Sequence[Scope], broker_id: int | None, bootstrap: str, timeout_ms: int, output: str
+    scopes: Sequence[Scope], broker_id: int | None, brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Show who writes to partitions, idempotent or in transactions.
 
@@ -181,7 +180,7 @@ def producers(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
             found = [
                 (partition, producer)
@@ -235,11 +234,11 @@ def producers(
     help="Look at those whose last record is older.  "
     "[default: the brokers' transaction.max.timeout.ms and five minutes]",
 )
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def hanging(
-    scopes: Sequence[Scope], open_for_ms: int | None, bootstrap: str, timeout_ms: int, output: str
+    scopes: Sequence[Scope], open_for_ms: int | None, brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Find transactions that are open in a partition and unknown to their coordinator.
 
@@ -248,7 +247,7 @@ def hanging(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
             partitions = await partitions_in(cluster, scopes) if scopes else None
             now_ms = int(time.time() * 1000)
@@ -299,11 +298,11 @@ def hanging(
 @click.argument("topic", type=TEXT)
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("start_offset", type=click.IntRange(min=0))
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
 def abort(
-    topic: str, partition: int, start_offset: int, bootstrap: str, timeout_ms: int, output: str
+    topic: str, partition: int, start_offset: int, brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
     """Abort the transaction that begins at an offset of a partition, there alone, without asking.
 
@@ -311,7 +310,7 @@ def abort(
     """
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
             try:
                 producer = await admin.abort((topic, partition), start_offset)
@@ -341,14 +340,14 @@ def abort(
 
 @command.command()
 @click.argument("ids", type=TEXT, nargs=-1, required=True, metavar="ID...")
-@bootstrap_option
+@brokers_option
 @timeout_option
 @output_option
-def terminate(ids: Sequence[str], bootstrap: str, timeout_ms: int, output: str) -> None:
+def terminate(ids: Sequence[str], brokers: Brokers, timeout_ms: int, output: str) -> None:
     """Fence the producers of transactional ids and abort what they have open, without asking."""
 
     async def run() -> None:
-        async with Cluster(bootstrap, request_timeout_ms=timeout_ms) as cluster:
+        async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
 
             async def terminate_one(transactional_id: str) -> str:

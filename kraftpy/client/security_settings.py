@@ -68,7 +68,7 @@ _SHOWN = (
     "ssl.keystore.certificate.chain",
     "ssl.keystore.location",
 )
-_KNOWN = frozenset(
+KNOWN = frozenset(
     {
         *SECRETS,
         *_LIBRDKAFKA,
@@ -85,6 +85,8 @@ _KNOWN = frozenset(
         "ssl.truststore.type",
     }
 )
+"""Settings that have an effect."""
+
 # Known to Java's clients; of no effect with the mechanisms and the TLS that there are.
 _NOTED = frozenset(
     {
@@ -108,7 +110,7 @@ def is_librdkafkas(keys: Iterable[str]) -> bool:
 
 def is_security(key: str) -> bool:
     """Whether a setting is one of security, known or not."""
-    return key in _KNOWN or key.startswith(_BEGINNINGS)
+    return key in KNOWN or key.startswith(_BEGINNINGS)
 
 
 def parse_security(settings: Mapping[str, str]) -> Security:
@@ -131,11 +133,11 @@ def parse_security(settings: Mapping[str, str]) -> Security:
 
 def _check_names(given: Mapping[str, str]) -> None:
     for key in given:
-        if not is_security(key) or key in _KNOWN | _NOTED or key.startswith(_NOTED_BEGINNINGS):
+        if not is_security(key) or key in KNOWN | _NOTED or key.startswith(_NOTED_BEGINNINGS):
             continue
         if key.endswith((".class", ".providers")):
             raise SecurityError(f"{key}: no class of Java's can be loaded here; leave it out")
-        close = difflib.get_close_matches(key, _KNOWN, 1)
+        close = difflib.get_close_matches(key, KNOWN, 1)
         hint = f"did you mean {close[0]}?" if close else "leave it out"
         raise SecurityError(f"{key:.80} is no setting of security here; {hint}")
     if given.get("enable.ssl.certificate.verification", "true").lower() != "true":

@@ -30,6 +30,7 @@ from kraftpy.client.group import GroupTimes
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer, UnknownPartitionError
+from kraftpy.client.security import NO_SECURITY, Security
 from kraftpy.probe.heartbeat import Heartbeat
 from kraftpy.probe.tracker import Tracker
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -65,6 +66,7 @@ class ProbeOptions:
     group_instance_id: str | None
     interval_ms: int
     sla_ms: int
+    security: Security = NO_SECURITY
 
 
 class _Joined(RebalanceListener):
@@ -88,7 +90,12 @@ class Prober:
         self._run = os.urandom(6).hex()
         timeout_ms = max(options.sla_ms, _REQUEST_TIMEOUT_MIN_MS)
         self._clusters = [
-            Cluster(options.bootstrap, client_id="kraftpy-probe", request_timeout_ms=timeout_ms)
+            Cluster(
+                options.bootstrap,
+                client_id="kraftpy-probe",
+                request_timeout_ms=timeout_ms,
+                security=options.security,
+            )
             for _ in range(3)
         ]
         self.heartbeat = Heartbeat(self._clusters[0], options.topic)

@@ -1,0 +1,170 @@
+"""-b, --command-config and -X: what a command gets of them, and what is refused in which words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from kraftpy.cli import app
+from kraftpy.cli.access import Brokers, brokers_option
+from tests.certificates import Authority
+
+MARKER = "hunter2-marker"
+
+
+@click.command()
+@brokers_option
+def shows(brokers: Brokers) -> None:
+    user = brokers.security.user
+    click.echo(f"{brokers.bootstrap} {brokers.security.protocol}")
+    if user is not None:
+        password = {MARKER: "the marker", f"a\\b {MARKER}": "as it stands"}
+        click.echo(f"{user.mechanism} {user.username} {password[user.password.reveal()]}")
+
+
+def run(*args: str, **environment: str) -> Result:
+    result = CliRunner().invoke(shows, args, env=environment)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert MARKER not in result.output
+    return result
+
+
+def refused(*args: str, **environment: str) -> str:
+    result = run(*args, **environment)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "client.conf"
+
+
+def test_plain_text_without_settings() -> None:
+    assert run().output == "127.0.0.1:9092 PLAINTEXT\n"
+    assert run("-b", "a:1").output == "a:1 PLAINTEXT\n"
+
+
+JAVAS = f"""
+# As Kafka's documentation has it.
+bootstrap.servers=file:1
+acks=all
+security.protocol = SASL_PLAINTEXT
+sasl.mechanism: SCRAM-SHA-256
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="alice" \\
+    password="a\\\\\\\\b {MARKER}";
+"""
+LIBRDKAFKAS = f"""
+# As kcat's documentation has it.
+bootstrap.servers=file:1
+acks=all
+security.protocol=sasl_plaintext
+sasl.mechanism=SCRAM-SHA-256
+sasl.username=alice
+sasl.password=a\\b {MARKER}
+"""
+
+
+@pytest.mark.parametrize("text", [JAVAS, LIBRDKAFKAS])
+def test_a_file_of_either_family(file: Path, text: str) -> None:
+    file.write_text(text)
+    said = "SASL_PLAINTEXT\nSCRAM-SHA-256 alice as it stands\n"
+    assert run("--command-config", str(file)).output == f"file:1 {said}"
+    assert run(KRAFTPY_COMMAND_CONFIG=str(file)).output == f"file:1 {said}"
+    # Whoever says where brokers are is listened to, before the file.
+    assert run("--command-config", str(file), "-b", "a:1").output == f"a:1 {said}"
+    assert run("--command-config", str(file), KRAFTPY_BOOTSTRAP="a:1").output == f"a:1 {said}"
+
+
+def test_single_settings_go_before_the_file(file: Path, tmp_path: Path) -> None:
+    file.write_text(LIBRDKAFKAS)
+    authority = Authority().write(tmp_path / "ca.pem")
+    given = ["-X", "security.protocol=SASL_SSL", "-X", f"ssl.ca.location={authority}"]
+    given += ["-X", "sasl.username=bob", "-X", "sasl.mechanism=PLAIN"]
+    said = run("--command-config", str(file), *given).output
+    assert said == "file:1 SASL_SSL\nPLAIN bob as it stands\n"
+
+
+def test_a_password_from_the_environment(tmp_path: Path) -> None:
+    given = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+    given += ["-X", "sasl.username=alice"]
+    said = run(*given, KRAFTPY_SASL_PASSWORD=MARKER).output
+    assert said == "127.0.0.1:9092 SASL_PLAINTEXT\nPLAIN alice the marker\n"
+    assert "sasl.password is missing" in refused(*given)
+    # It disturbs nobody who has no use for it.
+    assert run(KRAFTPY_SASL_PASSWORD=MARKER).output == "127.0.0.1:9092 PLAINTEXT\n"
+    own = Authority().issue("CN=alice").write_pem(tmp_path / "alice.pem", MARKER)
+    given = ["-X", "security.protocol=SSL", "-X", f"ssl.keystore.location={own}"]
+    given += ["-X", "ssl.keystore.type=PEM"]
+    assert run(*given, KRAFTPY_SSL_KEY_PASSWORD=MARKER).output == "127.0.0.1:9092 SSL\n"
+    assert "is ssl.key.password right?" in refused(*given)
+
+
+@pytest.mark.parametrize(
+    ("key", "also"),
+    [
+        ("sasl.password", "or set KRAFTPY_SASL_PASSWORD in the environment"),
+        ("sasl.jaas.config", "give --command-config FILE"),
+        ("ssl.key.password", "or set KRAFTPY_SSL_KEY_PASSWORD in the environment"),
+        ("ssl.key.pem", "give --command-config FILE"),
+    ],
+)
+def test_trap_23_passwords_on_the_command_line_are_refused(key: str, also: str) -> None:
+    said = refused("-X", "security.protocol=SASL_SSL", "-X", f"{key}={MARKER}")
+    assert f"{key} on the command line is shown to whoever lists processes" in said
+    assert also in said
+
+
+def test_trap_23_what_is_no_setting_is_not_repeated(file: Path) -> None:
+    assert "number 2 isn't KEY=VALUE" in refused("-X", "ssl.protocol=TLS", "-X", MARKER)
+    assert "did you mean sasl.password?" in refused("-X", f"sasl.pasword={MARKER}")
+    assert "acks is no setting of security" in refused("-X", "acks=all")
+    file.write_text(f"= {MARKER}\n")
+    assert "line 1 isn't key=value" in refused("--command-config", str(file))
+    file.write_text(f"sasl.pasword={MARKER}\n")
+    assert "did you mean sasl.password?" in refused("--command-config", str(file))
+
+
+def test_files_that_cannot_be_read(file: Path) -> None:
+    assert "No such file" in refused("--command-config", str(file))
+    file.write_bytes(b"\xff\xfe")
+    assert "isn't UTF-8" in refused("--command-config", str(file))
+    file.write_text("#" * (1 << 20) + "\n")
+    assert "more than 1048576 bytes" in refused("--command-config", str(file))
+
+
+def test_what_is_wrong_with_certificates_is_said_before_a_broker_is_met() -> None:
+    given = ["-X", "security.protocol=SSL", "-X", "ssl.ca.location=/nowhere/ca.pem"]
+    assert "/nowhere/ca.pem: No such file" in refused(*given)
+
+
+# Their clients are Spark's, and those of others.
+_OTHERWISE = ("kraftpy pipeline", "kraftpy consistency")
+
+
+def commands(group: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(group, click.Group):
+        yield name, group
+        return
+    context = click.Context(group)
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
+        assert command is not None
+        yield from commands(command, f"{name} {each}")
+
+
+def test_every_command_that_connects_takes_them() -> None:
+    connecting = []
+    for name, command in commands(app.app, "kraftpy"):
+        options = set(itertools.chain.from_iterable(each.opts for each in command.params))
+        if "--bootstrap" in options and not name.startswith(_OTHERWISE):
+            connecting.append(name)
+            assert {"--command-config", "-X"} <= options, name
+    assert len(connecting) > 30
+    assert "kraftpy probe" in connecting
