@@ -104,12 +104,7 @@ class Brokers:
     def cluster(self) -> Cluster:
         """The connections; only for coroutines that this client runs."""
         if self._cluster is None:
-            self._cluster = Cluster(
-                self.settings.bootstrap,
-                client_id=self.settings.client_id,
-                request_timeout_ms=self.settings.request_timeout_ms,
-                connect_timeout_ms=self.settings.connect_timeout_ms,
-            )
+            self._cluster = self.settings.connect()
         return self._cluster
 
     # -- planning

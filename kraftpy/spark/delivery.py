@@ -33,7 +33,6 @@ from kraftpy.spark.exactly_once import (
     MarkingProducer,
     RepeatedError,
     Series,
-    connect,
 )
 from kraftpy.spark.settings import WriteSettings
 
@@ -145,7 +144,7 @@ def deliver_parts(settings: WriteSettings, parts: Iterable[Part]) -> int:
     async def run() -> int:
         total = 0
         async with (
-            connect(settings.client) as cluster,
+            settings.client.connect() as cluster,
             Producer(
                 cluster,
                 stop_on_failure=True,
@@ -175,7 +174,7 @@ def deliver_once(
     """
 
     async def run() -> tuple[int, OpenTransaction | None]:
-        async with connect(settings.client) as cluster:
+        async with settings.client.connect() as cluster:
             await cluster.topic(series.place[0], auto_create=settings.create_topics)
             producer = MarkingProducer(cluster, settings, series)
             async with producer:
@@ -201,7 +200,7 @@ def deliver_parts_once(
 
     async def run() -> int:
         total = 0
-        async with connect(settings.client) as cluster:
+        async with settings.client.connect() as cluster:
             producer = MarkingProducer(cluster, settings, series)
             async with producer:
                 sender = Sender(cluster, producer, settings)
@@ -236,7 +235,7 @@ def deliver_behind(
     partition = first.column("partition")[0].as_py()
 
     async def run() -> int:
-        async with connect(settings.client) as cluster:
+        async with settings.client.connect() as cluster:
             producer = MarkingProducer(cluster, settings, series_of(partition))
             async with producer:
                 marker = await producer.begin()

@@ -34,7 +34,7 @@ from kraftpy.client.transactional_producer import (
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.spark.positions import OptionError
-from kraftpy.spark.settings import ClientSettings, WriteSettings
+from kraftpy.spark.settings import WriteSettings
 
 _ENDED_AT_ONCE = 50
 
@@ -103,16 +103,6 @@ class Series(NamedTuple):
         )
 
 
-def connect(client: ClientSettings) -> Cluster:
-    """A cluster for one task, or for the driver."""
-    return Cluster(
-        client.bootstrap,
-        client_id=client.client_id,
-        request_timeout_ms=client.request_timeout_ms,
-        connect_timeout_ms=client.connect_timeout_ms,
-    )
-
-
 class MarkingProducer(TransactionalProducer):
     """The producer of a series: begin, send, mark; then commit, or hand over."""
 
@@ -166,7 +156,7 @@ def take_over(settings: WriteSettings, several: Sequence[Series]) -> list[Marker
 
     async def run() -> list[Marker | None]:
         found = []
-        async with connect(settings.client) as cluster:
+        async with settings.client.connect() as cluster:
             for series in several:
                 producer = MarkingProducer(cluster, settings, series)
                 async with producer:
@@ -192,7 +182,7 @@ async def _end_all(
 ) -> list[Exception]:
     few = asyncio.Semaphore(_ENDED_AT_ONCE)
 
-    async with connect(settings.client) as cluster:
+    async with settings.client.connect() as cluster:
 
         async def end(transaction: OpenTransaction) -> Exception | None:
             async with few:

@@ -6,7 +6,7 @@ list all of them, and kraftpy/spark/README.md is their table. Rules:
 * Spark hands over names in lower case; they are read without regard to case.
 * What Spark's source refuses is refused here, with what to type instead.
 * A `kafka.` setting that this client doesn't know is of no effect, as with Kafka's own: one warning
-  names it. Settings of security (sasl, ssl) are refused: without effect they would be a trap.
+  names it. One of security (sasl, ssl) is refused: without effect it would be a trap (`security`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from kraftpy.client.cluster import AddressError, parse_addresses
+from kraftpy.client.cluster import AddressError, Cluster, parse_addresses
 from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.offsets import READ_UNCOMMITTED
 from kraftpy.spark.positions import (
@@ -32,6 +32,7 @@ from kraftpy.spark.positions import (
     position_by_offsets,
     position_by_timestamps,
 )
+from kraftpy.spark.security import NO_OPTIONS, SecurityOptions, is_security_option
 
 _logger = logging.getLogger("kraftpy.spark")
 
@@ -122,7 +123,37 @@ CLIENT = (
     Option(
         "kafka.socket.connection.setup.timeout.ms", _CLIENT, "10000", "how long connecting may take"
     ),
-    Option("kafka.security.protocol", _CLIENT, "PLAINTEXT", "only PLAINTEXT"),
+    Option(
+        "kafka.security.protocol",
+        _CLIENT,
+        "PLAINTEXT",
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL (see below)",
+    ),
+    Option("kafka.sasl.mechanism", _CLIENT, "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+    Option(
+        "kafka.sasl.jaas.config",
+        _CLIENT,
+        "",
+        "name and password, as `...ScramLoginModule required username=... password=...;`",
+    ),
+    Option(
+        "kafka.ssl.truststore.location", _CLIENT, "", "whom to trust: a file (else the system's)"
+    ),
+    Option("kafka.ssl.truststore.type", _CLIENT, "JKS", "PEM, or PKCS12, which JKS means too"),
+    Option("kafka.ssl.truststore.password", _CLIENT, "", "its password"),
+    Option("kafka.ssl.truststore.certificates", _CLIENT, "", "whom to trust: PEM itself"),
+    Option("kafka.ssl.keystore.location", _CLIENT, "", "the client's own certificate and key"),
+    Option("kafka.ssl.keystore.type", _CLIENT, "JKS", "as kafka.ssl.truststore.type"),
+    Option("kafka.ssl.keystore.password", _CLIENT, "", "its password"),
+    Option("kafka.ssl.keystore.certificate.chain", _CLIENT, "", "the certificate, PEM itself"),
+    Option("kafka.ssl.keystore.key", _CLIENT, "", "its key, PEM itself"),
+    Option("kafka.ssl.key.password", _CLIENT, "", "the key's password"),
+    Option(
+        "kafka.ssl.endpoint.identification.algorithm",
+        _CLIENT,
+        "https",
+        "empty: brokers' names aren't compared with their certificates",
+    ),
     Option(
         "kafka.isolation.level",
         _READ,
@@ -157,7 +188,6 @@ _REFUSED = {
     "kafka.key.serializer": "keys are strings or binary; cast the column",
     "kafka.value.serializer": "values are strings or binary; cast the column",
 }
-_UNSAFE = ("kafka.sasl.", "kafka.ssl.")
 # Spark puts these in by itself, or they steer Spark and not the source.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "__default__", "header"}
 
@@ -183,12 +213,7 @@ class _Reader:
             for refused, why in _REFUSED.items():
                 if name == refused:
                     raise OptionError(f"option {refused} is not supported: {why}")
-            if name.startswith(_UNSAFE):
-                raise OptionError(
-                    f"option {name} is not supported: this source connects in plain text only; "
-                    'use format("kafka") for a broker with TLS or SASL'
-                )
-            if name in self.known or name in _SPARKS_OWN:
+            if name in self.known or name in _SPARKS_OWN or is_security_option(name):
                 continue
             if name in elsewhere:
                 self._refuse_elsewhere(name)
@@ -249,6 +274,17 @@ class ClientSettings:
     retries: int = 3
     retry_interval_ms: int = 1_000
     poll_timeout_ms: int = 120_000
+    security: SecurityOptions = NO_OPTIONS
+
+    def connect(self) -> Cluster:
+        """A client of the cluster. Raises SecurityError."""
+        return Cluster(
+            self.bootstrap,
+            client_id=self.client_id,
+            request_timeout_ms=self.request_timeout_ms,
+            connect_timeout_ms=self.connect_timeout_ms,
+            security=self.security.security(),
+        )
 
     def patient(self) -> ClientSettings:
         """The same, but planning asks again for as long as a task may go without progress.
@@ -432,12 +468,6 @@ def _client(reader: _Reader) -> ClientSettings:
         parse_addresses(bootstrap)
     except AddressError as error:
         raise OptionError(f"option kafka.bootstrap.servers: {error}") from None
-    protocol = reader.text("kafka.security.protocol") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(
-            f"option kafka.security.protocol={protocol} is not supported, only PLAINTEXT; "
-            'use format("kafka") for a broker with TLS or SASL'
-        )
     levels = tuple(ISOLATION_LEVELS)
     level = reader.choice("kafka.isolation.level", levels[0], levels)
     return ClientSettings(
@@ -452,6 +482,7 @@ def _client(reader: _Reader) -> ClientSettings:
         retries=reader.number("fetchOffset.numRetries", 3, 0),
         retry_interval_ms=reader.number("fetchOffset.retryIntervalMs", 1_000, 0),
         poll_timeout_ms=reader.number("kafkaConsumer.pollTimeoutMs", 120_000),
+        security=SecurityOptions.read(reader.given),
     )
 
 

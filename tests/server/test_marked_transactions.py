@@ -17,7 +17,6 @@ from kraftpy.spark.exactly_once import (
     NotCommittedError,
     RepeatedError,
     Series,
-    connect,
     end_all,
     take_over,
 )
@@ -56,7 +55,7 @@ def series(settings: WriteSettings, task: int = 0) -> Series:
 
 def on(settings: WriteSettings, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        async with asyncio.timeout(PATIENCE_S), connect(settings.client) as cluster:
+        async with asyncio.timeout(PATIENCE_S), settings.client.connect() as cluster:
             return await work(cluster)
 
     return asyncio.run(run())

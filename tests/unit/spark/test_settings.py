@@ -169,8 +169,8 @@ def test_what_is_refused_with_exactly_once(options: dict[str, str], message: str
             STREAM,
             "larger than maxOffsetsPerTrigger",
         ),
-        ({"kafka.group.protocol": "x", "kafka.ssl.key": ""}, BATCH, "plain text only"),
-        ({"kafka.security.protocol": "SSL"}, BATCH, "only PLAINTEXT"),
+        ({"kafka.ssl.key": "x"}, BATCH, "ssl.key is no setting of security here"),
+        ({"kafka.security.protocol": "TLS"}, BATCH, "security.protocol is one of PLAINTEXT, SSL"),
         ({"kafka.enable.auto.commit": "true"}, STREAM, "commits none"),
     ],
 )
