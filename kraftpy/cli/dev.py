@@ -40,6 +40,7 @@ from kraftpy.cli.nodes import (
     is_free,
     prepare,
 )
+from kraftpy.cli.securing import ADMIN, USERS, Secured, secured
 from kraftpy.cli.supervisor import Node, Supervisor, Surroundings
 
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
@@ -92,6 +93,13 @@ Exit codes:
     "__consumer_offsets has 5 partitions.",
 )
 @click.option(
+    "--secure",
+    "with_security",
+    is_flag=True,
+    help="Clients connect by TLS and log in, as admin or alice: a certificate, passwords and files "
+    "for clients are made. Needs the extra kraftpy[secure].",
+)
+@click.option(
     "--exit-on-eof",
     is_flag=True,
     help="Stop when stdin is closed: for programs that must not leave a broker behind. A line "
@@ -106,7 +114,8 @@ Exit codes:
     default="text",
     show_default=True,
     help="json prints one line once the brokers are ready: bootstrap and brokers, each with id, "
-    "pid, address, dir, config, page and metrics; and one line for each that `start ID` starts.",
+    "pid, address, dir, config, page and metrics; with --secure also ca and users, the files for "
+    "clients; and one line for each that `start ID` starts.",
 )
 def command(
     brokers: int | None,
@@ -114,6 +123,7 @@ def command(
     port: int | None,
     settings: Sequence[str],
     ephemeral: bool,
+    with_security: bool,
     exit_on_eof: bool,
     netns: str,
     env: Sequence[str],
@@ -126,6 +136,7 @@ def command(
     kraftpy dev --brokers 3      a quorum of three, on 9092, 9093 and 9094
     kraftpy dev --dir ./kafka    keeps its data
     kraftpy dev --port 0         several side by side
+    kraftpy dev --secure         with TLS and logins
     """
     by_node = _parse_settings(settings)
     surroundings = Surroundings(netns, dict(parse_key_values(env, "'--env'")))
@@ -135,15 +146,17 @@ def command(
         with Supervisor(surroundings) as supervisor:
 
             def configure() -> Prepared:
-                return prepare(root, brokers, port, by_node, ephemeral=ephemeral)
+                return prepare(
+                    root, brokers, port, by_node, ephemeral=ephemeral, with_security=with_security
+                )
 
             nodes = _start(supervisor, root, configure)
             if not nodes:
                 return
             if output == "json":
-                echo_json(_as_json(nodes))
+                echo_json(_as_json(nodes, secured(root)))
             else:
-                _greet(nodes, root, folder is None)
+                _greet(nodes, root, folder is None, secured(root))
 
             def on_exit(node: Node, how: str) -> None:
                 click.echo(
@@ -212,10 +225,11 @@ def _start(supervisor: Supervisor, root: Path, configure: Callable[[], Prepared]
     raise AssertionError("the last attempt returns or raises")
 
 
-def _as_json(nodes: Sequence[Node]) -> dict[str, object]:
+def _as_json(nodes: Sequence[Node], security: Secured | None) -> dict[str, object]:
     return {
         "bootstrap": ",".join(node.address for node in nodes),
         "brokers": [_describe(node) for node in nodes],
+        **({} if security is None else {"secure": security.as_json()}),
     }
 
 
@@ -231,9 +245,15 @@ def _describe(node: Node) -> dict[str, object]:
     }
 
 
-def _greet(nodes: Sequence[Node], root: Path, temporary: bool) -> None:
+def _greet(nodes: Sequence[Node], root: Path, temporary: bool, security: Secured | None) -> None:
     bootstrap = ",".join(node.address for node in nodes)
     option = "" if f"{HOST}:{DEFAULT_PORT}" in bootstrap.split(",") else f" -b {bootstrap}"
+    kcat, users = "", ""
+    if security is not None:
+        option += f" --command-config {security.client_conf(ADMIN)}"
+        kcat = f" -F {security.client_conf(ADMIN)}"
+        files = " and ".join(str(security.client_properties(user)) for user in USERS)
+        users = f"  users      {', '.join(USERS)}; for Java's tools {files}\n"
     kept = "removed at the end; --dir DIR keeps one" if temporary else "kept"
     urls = " ".join(node.metrics_url for node in nodes if node.metrics_url) or "off"
     page = next((node.page_url for node in nodes if node.page_url), None) or "off"
@@ -244,13 +264,13 @@ def _greet(nodes: Sequence[Node], root: Path, temporary: bool) -> None:
 
   bootstrap  {bootstrap}
   folder     {root} ({kept})
-  page       {page}
+{users}  page       {page}
   metrics    {urls}
 
 Try, in another terminal:
   echo hello | kraftpy produce greetings{option}
   kraftpy consume greetings{option}
-  kcat -b {bootstrap} -L
+  kcat -b {bootstrap}{kcat} -L
 {_experiment(nodes)}
 Ctrl-C stops {"them" if len(nodes) > 1 else "it"}."""
     )

@@ -11,6 +11,7 @@ Rules:
 * server.properties names the real ports, also when a free one was picked: `kraftpy server --config`
   starts the same node at the same address. A free port is picked below the range that the kernel
   gives to outgoing connections, so that none of those takes it while a node is down.
+* What a secured cluster has beside that is `securing`'s to know.
 * What cannot be used is not written: the folder starts again as it was.
 """
 
@@ -27,11 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
+from kraftpy.cli.securing import PROTOCOL, Secured, secure, secured
 from kraftpy.cli.server import parse_config
 from kraftpy.cli.supervisor import Node
 from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
 HOST = "127.0.0.1"
+PLAINTEXT = "PLAINTEXT"
 DEFAULT_PORT = 9092
 DEFAULT_METRICS_PORT = 9404  # where Prometheus's exporters for Kafka have theirs
 MAX_BROKERS = 99
@@ -49,6 +52,7 @@ EPHEMERAL_SETTINGS = {
 _FREE_PORTS = range(10_000, 32_768)
 _VOTERS = 3
 _REPLICAS = 3
+_CLIENTS = re.compile(rf"\b({PLAINTEXT}|{PROTOCOL})://[^,]*", re.ASCII)
 _NODE_FOLDER = re.compile(r"node([1-9][0-9]?)", re.ASCII)
 # What must differ between the nodes, so `-c KEY=VALUE` for all of them makes no sense.
 _ONE_NODE_ONLY = (
@@ -96,10 +100,22 @@ def existing_nodes(root: Path) -> list[Node]:
 
 
 def prepare(
-    root: Path, brokers: int | None, port: int | None, settings: Settings, *, ephemeral: bool
+    root: Path,
+    brokers: int | None,
+    port: int | None,
+    settings: Settings,
+    *,
+    ephemeral: bool,
+    with_security: bool = False,
 ) -> Prepared:
     """Writes what the nodes need, or changes what is asked for. Raises `Failure`."""
     there = existing_nodes(root)
+    if there and with_security and secured(root) is None:
+        raise Failure(
+            f"{root} holds a cluster that isn't secured: leave --secure out, or choose another "
+            "folder with --dir",
+            EXIT_USAGE,
+        )
     if there and brokers not in (None, len(there)):
         raise Failure(
             f"{root} holds a cluster of {len(there)}: leave --brokers out, or choose another "
@@ -124,7 +140,8 @@ def prepare(
             for place, text in enumerate(texts):
                 texts[place] = _with_port(text, port + place if port else pick())
     else:
-        texts = _first_texts(root, nodes, port, pick, ephemeral=ephemeral)
+        security = secure(root) if with_security else None
+        texts = _first_texts(root, nodes, port, pick, ephemeral=ephemeral, security=security)
         written = [None for _ in nodes]
     configs = []
     for place, node in enumerate(nodes):
@@ -183,6 +200,7 @@ def _first_texts(
     pick: Callable[..., int],
     *,
     ephemeral: bool,
+    security: Secured | None,
 ) -> list[str]:
     """server.properties of every node of a new cluster."""
     if "," in str(root) or not str(root).isprintable():
@@ -202,12 +220,15 @@ def _first_texts(
     shared = _shared_settings(root, len(nodes), voters)
     if ephemeral:
         shared |= EPHEMERAL_SETTINGS
+    if security is not None:
+        shared |= security.settings()
+    protocol = PLAINTEXT if security is None else PROTOCOL
     texts = []
     for node, own_port in zip(nodes, ports, strict=True):
         settings = {
             "node.id": str(node.id),
             "process.roles": "broker,controller" if node.id in voters else "broker",
-            "listeners": f"PLAINTEXT://{HOST}:{own_port}",
+            "listeners": f"{protocol}://{HOST}:{own_port}",
         }
         if node.id in voters:
             settings["listeners"] += f",CONTROLLER://{voters[node.id]}"
@@ -268,10 +289,8 @@ def _with_port(text: str, port: int) -> str:
         listeners = parse_properties(text).get("listeners", "")
     except ConfigError:
         return text  # parse_config will say what is wrong
-    address = f"PLAINTEXT://{HOST}:{port}"
-    return with_settings(
-        text, {"listeners": re.sub(r"PLAINTEXT://[^,]*", address, listeners, count=1)}
-    )
+    address = rf"\1://{HOST}:{port}"
+    return with_settings(text, {"listeners": _CLIENTS.sub(address, listeners, count=1)})
 
 
 def with_settings(text: str, changes: Mapping[str, str]) -> str:
