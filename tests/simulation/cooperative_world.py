@@ -10,7 +10,8 @@
   in no other claim, but by a reset.
 * The shares that a leader deals out tile the partitions, but for what owners have yet to give up.
 * While members are handed records, each hash has one who may be.
-* The records of a key are handed out in their order, the first time.
+* The records of a key are handed out in their order, the first time. What a leader said is deleted
+  was passed over, and may come again: a follower that hasn't heard of it may lead, and has it yet.
 * Claims in transactions are those of `pending_claims`.
 * In the end all is processed, and the stable offset is the end.
 
@@ -29,7 +30,7 @@ from kraftpy.client.assignor import Assignor, Subscription
 from kraftpy.client.ledger import Claim
 from kraftpy.client.shares import on_line
 from kraftpy.client.sharing import sharing_of
-from kraftpy.client.spans import Spans, intersect, join, size
+from kraftpy.client.spans import Spans, contains, intersect, join, size
 from kraftpy.core.groups import GroupMachine
 from kraftpy.core.groups import decode_record as decode_offset
 from kraftpy.core.groups.individual.places import ClaimsLog
@@ -98,7 +99,7 @@ class CooperativeInvariants:
         self._records: dict[Name, list[_Record]] = defaultdict(list)
         self._handed: dict[str, set[object]] = defaultdict(set)
         self._processed: dict[str, set[object]] = defaultdict(set)
-        """With what somebody passed over who reset the offset."""
+        """With what somebody passed over who reset the offset, or was told that it's deleted."""
         self._first: dict[tuple[str, bytes], tuple[int, object]] = {}
         self._answered: dict[Place, set[object]] = defaultdict(set)
         self._resetting: dict[Place, list[GroupMachine]] = defaultdict(list)
@@ -157,6 +158,18 @@ class CooperativeInvariants:
 
     def processed(self, member: Claimer, value: object) -> None:
         self._processed[member.group_id].add(value)
+
+    def skipped(self, member: Claimer, name: Name, slices: Spans, log_start: int) -> None:
+        """A member is told that there is nothing below an offset any more, and goes on there.
+
+        Deletions are no part of what replicas agree on: each has a log start of its own, and one
+        that lags behind comes to lead. Until the member's claim is committed, what it passed over
+        comes again with all the rest above the stable offset, as after any crash.
+        """
+        deleted = self._committed_records(name)[:log_start]
+        self._processed[member.group_id].update(
+            record.value for record in deleted if contains(slices, record.hash)
+        )
 
     def answered(self, group_id: str, name: Name, claims: Iterable[Claim]) -> None:
         """The coordinator says that this is claimed."""
@@ -271,11 +284,14 @@ class CooperativeInvariants:
                 self.fail(f"the stable offset of {place} falls from {before} to {offset}")
             elif before >= 0:
                 self._check_processed(place, before, offset, 0, HASH_MAX, "the stable offset")
+            else:  # The group begins at the log's start.
+                self._passed(place, min(offset, self.world.log_start(name)))
 
     def _passed(self, place: Place, offset: int) -> None:
-        """An offset was set: nobody need process what is below."""
+        """An offset was set: nobody need process what is below, also if it's deleted."""
         group_id, name = place
-        self._processed[group_id].update(record.value for _, record in self._among(name, 0, offset))
+        below = self._committed_records(name)[:offset]
+        self._processed[group_id].update(record.value for record in below)
 
     def _take_claims(self, batch: Batch) -> None:
         if batch.marker is not None:

@@ -276,7 +276,9 @@ class Claimer(Client, Process):
             return
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if lane.position < fetched.log_start_offset:
-                ledger.skip_to(self.world.log_start(name, fetched.log_start_offset))
+                log_start = self.world.log_start(name, fetched.log_start_offset)
+                self.world.cooperative.skipped(self, name, ledger.slices, log_start)
+                ledger.skip_to(log_start)
             return
         if fetched.error or not fetched.batches:
             return

@@ -14,10 +14,20 @@ from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Coverage
 from kraftpy.core.groups.individual.pending import PendingClaims
 from kraftpy.core.groups.individual.plan import Plan
+from kraftpy.protocol.key_hash import HASH_MAX
 from tests.consistency.broken_shares import write_first
 from tests.simulation import members
 from tests.simulation.__main__ import replay
-from tests.simulation.cooperative_world import CooperativeWorld, simulate_cooperative
+from tests.simulation.cooperative_world import (
+    KEYS,
+    CooperativeWorld,
+    hash_of,
+    simulate_cooperative,
+)
+from tests.simulation.invariants import Violation
+from tests.simulation.log import Batch, header_of, stamped
+from tests.simulation.members import Claimer
+from tests.simulation.replica import Name
 from tests.simulation.world import play
 
 SEEDS = range(1, 9)
@@ -144,6 +154,8 @@ KNOWN_SEEDS = {
     "who was replaced hands out": 15,
 }
 APART_SEEDS = 1, 17
+UNDELETED_SEEDS = 4825, 5165
+"""A leader that alone knew of a deletion goes, before who passed it over could claim that."""
 
 
 @pytest.mark.parametrize("name", REMOVALS)
@@ -172,3 +184,35 @@ def test_the_claims_are_led_elsewhere_for_a_time() -> None:
             if len(apart) == 2:
                 return
     pytest.fail("nowhere were the claims led by another broker than the offsets")
+
+
+@pytest.mark.parametrize("seed", UNDELETED_SEEDS)
+def test_what_was_deleted_comes_again_with_a_leader_that_has_not_heard_of_it(seed: int) -> None:
+    outcome = simulate_cooperative(seed)
+    assert outcome.violation is None, f"{outcome.violation}\n{replay(seed, cooperative=True)}"
+
+
+def test_a_key_is_handed_out_in_order_but_for_what_was_deleted() -> None:
+    values = [(0, count * KEYS) for count in range(4)]  # All have one key.
+
+    def world_with_records() -> tuple[CooperativeWorld, Claimer, Name]:
+        world = CooperativeWorld(1)
+        name = world.data_names[0]
+        member = Claimer(world, "group", 1)
+        world.invariants.batches[name].append(Batch(stamped(header_of(4), 0, 0), tuple(values)))
+        world.cooperative.handed_out(member, name, 0, values[0])
+        return world, member, name
+
+    world, member, name = world_with_records()
+    world.cooperative.skipped(member, name, [(0, HASH_MAX + 1)], 2)
+    world.cooperative.handed_out(member, name, 3, values[3])
+    world.cooperative.handed_out(member, name, 1, values[1])  # A leader has it yet.
+    with pytest.raises(Violation, match="for the first time"):
+        world.cooperative.handed_out(member, name, 2, values[2])
+
+    world, member, name = world_with_records()
+    own_hash = hash_of(values[0])
+    world.cooperative.skipped(member, name, [(0, own_hash)], 2)  # Of another's slices.
+    world.cooperative.handed_out(member, name, 3, values[3])
+    with pytest.raises(Violation, match="for the first time"):
+        world.cooperative.handed_out(member, name, 1, values[1])
