@@ -27,7 +27,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraftpy.core.config import parse_properties
 from kraftpy.testing.clocks import Clocks, with_clocks
 from kraftpy.testing.disks import Disks
 from kraftpy.testing.networks import METRICS, Namespaces, Network, Proxied
@@ -309,6 +308,8 @@ class Cluster:
         """
         if self._network is None or self._dev is None:
             raise ClusterError("a cluster without links, or that isn't started, can't grow")
+        from kraftpy.core.config import parse_properties  # every run of pytest loads this module
+
         self._ids += 1
         added = self._ids
         home = self.dir / f"node{added}"
