@@ -539,12 +539,15 @@ class CooperativeWorld(World):
         checks = self.cooperative
         if not checks.hold:
             return
-        for broker in self.brokers.values():
-            twin = broker.replicas.get(CLAIMS_PARTITION)
-            if twin is not None and twin.damaged:
-                # With as many in-sync replicas as there are, none can be given up to begin anew,
-                # and the claims stay where they are: an administrator has to ask for fewer.
-                self.set_config(OFFSETS_PARTITION[0], "min.insync.replicas", "1")
+        logs = [
+            broker.replicas.get(name)
+            for broker in self.brokers.values()
+            for name in (OFFSETS_PARTITION, CLAIMS_PARTITION)
+        ]
+        if any(log is not None and log.damaged for log in logs):
+            # With as many in-sync replicas as there are, none can be given up to begin anew, and
+            # damaged ones hand the lead to each other: an administrator has to ask for fewer.
+            self.set_config(OFFSETS_PARTITION[0], "min.insync.replicas", "1")
         self.run_until(
             lambda: not self.resetter.asking and not checks.is_resetting,
             "every reset is answered",

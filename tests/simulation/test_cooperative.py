@@ -156,6 +156,8 @@ KNOWN_SEEDS = {
 APART_SEEDS = 1, 17
 UNDELETED_SEEDS = 4825, 5165
 """A leader that alone knew of a deletion goes, before who passed it over could claim that."""
+DAMAGED_SEED = 6677
+"""All replicas of the offsets are damaged, and min.insync.replicas asks for all of them."""
 
 
 @pytest.mark.parametrize("name", REMOVALS)
@@ -190,6 +192,11 @@ def test_the_claims_are_led_elsewhere_for_a_time() -> None:
 def test_what_was_deleted_comes_again_with_a_leader_that_has_not_heard_of_it(seed: int) -> None:
     outcome = simulate_cooperative(seed)
     assert outcome.violation is None, f"{outcome.violation}\n{replay(seed, cooperative=True)}"
+
+
+def test_damaged_offsets_are_had_anew_once_fewer_replicas_are_asked_for() -> None:
+    outcome = simulate_cooperative(DAMAGED_SEED)
+    assert outcome.violation is None, outcome.violation
 
 
 def test_a_key_is_handed_out_in_order_but_for_what_was_deleted() -> None:
