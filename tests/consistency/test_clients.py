@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.clients import (
+    GoneError,
     NotDoneError,
     UnknownError,
     adapter,
+    confluent,
     kafka_python,
 )
 from kraftpy.testing.consistency.workloads.play import ALL_CLIENTS
@@ -78,3 +83,65 @@ def test_each_client_that_keeps_topics_makes_changes_and_deletes_them() -> None:
             with pytest.raises(NotDoneError):
                 topics.delete(name)
             topics.close()
+
+
+class _Nobody:
+    def assigned(self, keys: list[str], epoch: int, member_id: str) -> None: ...
+
+    def revoked(self, keys: list[str]) -> None: ...
+
+    def lost(self, keys: list[str]) -> None: ...
+
+
+def test_a_member_reads_nothing_again_where_a_transaction_is_open_amid_a_rebalance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka takes an unstable offset for none when its assignment has changed since."""
+    monkeypatch.setattr(confluent, "TIMEOUT_S", 1.0)
+    with Cluster(1, links=False) as cluster:
+        base = {"bootstrap.servers": cluster.bootstrap}
+        admin = AdminClient(base)
+        admin.create_topics([NewTopic("t", 2)])["t"].result(timeout=20)
+        sender = confluent._Sender(cluster.bootstrap)
+        for partition in range(2):
+            sender.send([(("t", partition), str(number)) for number in range(20)])
+        sender.close()
+        registers = confluent._Registers(cluster.bootstrap, "g")
+        for partition in range(2):
+            registers.commit(("t", partition), 10)
+        registers.close()
+        nobody = Consumer(base | {"group.id": "g"})
+        producer = Producer(base | {"transactional.id": "x"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        # Of both: which one the first member keeps, their ids decide.
+        committed = [TopicPartition("t", partition, 12) for partition in range(2)]
+        producer.send_offsets_to_transaction(committed, nobody.consumer_group_metadata(), 20)
+        found: dict[str, int] = {}
+        members = []
+        # The second has the first one's assignment change.
+        for _ in range(2):
+            members.append(confluent._Member(cluster.bootstrap, "g", "t", "range", _Nobody()))
+            until = time.monotonic() + 6
+            while time.monotonic() < until:
+                for member in list(members):
+                    try:
+                        records = member.poll(0.1)
+                    except GoneError:
+                        member.close()
+                        members.remove(member)
+                        continue
+                    for key, each in records.items():
+                        found.setdefault(key, each[0][0])
+        assert not found  # nobody can know where to start
+        producer.abort_transaction(20)
+        members.append(confluent._Member(cluster.bootstrap, "g", "t", "range", _Nobody()))
+        until = time.monotonic() + 20
+        while len(found) < 2 and time.monotonic() < until:
+            for member in members:
+                for key, each in member.poll(0.1).items():
+                    found.setdefault(key, each[0][0])
+        assert found == {"t-0": 10, "t-1": 10}
+        for member in members:
+            member.close()
+        nobody.close()

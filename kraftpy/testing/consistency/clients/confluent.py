@@ -39,6 +39,8 @@ _BATCH_MAX = 2_000  # so that a history has room for one in a line
 _REGISTER = "retention.ms"
 # How librdkafka writes down ConsumerGroupMetadata: this, then the generation in native order.
 _METADATA_MAGIC = b"CGMDv2:"
+# The protocols by which a member is told what it gains, not all that it has.
+_INCREMENTAL = ("consumer", "cooperative-sticky")
 
 
 def base(bootstrap: str) -> dict[str, Any]:
@@ -272,9 +274,10 @@ class _Member:
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str, watch: Watch) -> None:
         settings = base(bootstrap) | {
             "group.id": group,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "enable.auto.commit": False,
         }
+        self._incremental = protocol in _INCREMENTAL
         if protocol == "consumer":
             settings["group.protocol"] = "consumer"
         else:
@@ -284,14 +287,37 @@ class _Member:
                 "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
             }
         self._consumer = Consumer(settings)
+
+        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            watch.assigned(_keys(partitions), self.epoch, consumer.memberid() or "")
+            self._start(partitions)
+
         self._consumer.subscribe(
             [topic],
-            on_assign=lambda consumer, parts: watch.assigned(
-                _keys(parts), self.epoch, consumer.memberid() or ""
-            ),
+            on_assign=assigned,
             on_revoke=lambda _, parts: watch.revoked(_keys(parts)),
             on_lost=lambda _, parts: watch.lost(_keys(parts)),
         )
+
+    def _start(self, partitions: list[TopicPartition]) -> None:
+        """Has each read from what is committed, and from the start where nothing is.
+
+        librdkafka itself, amid a rebalance, takes an offset that a transaction may still change
+        for none at all, and `earliest` would read all again. What can't be told in time is left
+        to it, and if it knows no offset, this member is gone.
+        """
+        try:
+            places = self._consumer.committed(partitions, TIMEOUT_S)
+        except KafkaException:
+            return
+        if any(place.error is not None for place in places):
+            return
+        for place in places:
+            place.offset = max(place.offset, 0)
+        if self._incremental:
+            self._consumer.incremental_assign(places)
+        else:
+            self._consumer.assign(places)
 
     @property
     def epoch(self) -> int:
@@ -306,7 +332,7 @@ class _Member:
             error = message.error()
             if error is None:
                 _take(records, message)
-            elif error.fatal():
+            elif error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise GoneError(str(error))
         return records
 
