@@ -28,6 +28,8 @@ class CooperativeFaults(Faults):
         self.kinds.append(self.hinder_claims)
 
     def heal(self) -> None:
+        world = self.world
+        world.late_until = max(broker.paused_until for broker in world.brokers.values())
         super().heal()
         self.world.hindered.clear()
         for each in self.world.claimers:

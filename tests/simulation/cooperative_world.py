@@ -470,6 +470,9 @@ class CooperativeWorld(World):
 
     FAULTS = CooperativeFaults
 
+    late_until = 0.0
+    """When what brokers were sent that stood still has arrived, be it that nobody waits for it."""
+
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.cooperative = CooperativeInvariants(self)
         self.transactions = TransactionInvariants(self)
@@ -549,7 +552,11 @@ class CooperativeWorld(World):
             # damaged ones hand the lead to each other: an administrator has to ask for fewer.
             self.set_config(OFFSETS_PARTITION[0], "min.insync.replicas", "1")
         self.run_until(
-            lambda: not self.resetter.asking and not checks.is_resetting,
+            lambda: (
+                self.schedule.now > self.late_until
+                and not self.resetter.asking
+                and not checks.is_resetting
+            ),
             "every reset is answered",
             HEALING_MS,
         )

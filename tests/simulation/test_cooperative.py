@@ -156,6 +156,8 @@ KNOWN_SEEDS = {
 APART_SEEDS = 1, 17
 UNDELETED_SEEDS = 4825, 5165
 """A leader that alone knew of a deletion goes, before who passed it over could claim that."""
+LATE_RESET_SEED = 8649
+"""Who resets an offset gives up waiting before the broker, which stands still, hears of it."""
 DAMAGED_SEED = 6677
 """All replicas of the offsets are damaged, and min.insync.replicas asks for all of them."""
 
@@ -196,6 +198,11 @@ def test_what_was_deleted_comes_again_with_a_leader_that_has_not_heard_of_it(see
 
 def test_damaged_offsets_are_had_anew_once_fewer_replicas_are_asked_for() -> None:
     outcome = simulate_cooperative(DAMAGED_SEED)
+    assert outcome.violation is None, outcome.violation
+
+
+def test_a_reset_that_nobody_waits_for_any_more_is_waited_for_in_the_end() -> None:
+    outcome = simulate_cooperative(LATE_RESET_SEED)
     assert outcome.violation is None, outcome.violation
 
 
