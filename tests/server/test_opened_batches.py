@@ -206,7 +206,7 @@ def test_negative_timestamps_are_refused(
 
 @pytest.fixture
 def librdkafka(broker: Broker) -> Iterator[Producer]:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 200})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 10_000})
     yield producer
     producer.flush(20)
 
