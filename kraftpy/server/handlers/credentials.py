@@ -94,7 +94,9 @@ async def alter_user_scram_credentials(
     async for upsertions in in_parts(request.upsertions):
         for upsertion in upsertions:
             asked.setdefault(upsertion.name, _Asked()).upsert(upsertion)
-    to_propose = [each.command(name) for name, each in asked.items() if each.refused is None]
+    to_propose: list[ScramUser] = []
+    async for users in in_parts(asked.items()):
+        to_propose += [each.command(name) for name, each in users if each.refused is None]
     answers = await propose_items(
         controller_of(broker, ctx),
         lambda users, _: AlterScram(users),
@@ -102,10 +104,10 @@ async def alter_user_scram_credentials(
         METADATA_TIMEOUT_MS,
         [_WEIGHT] * len(to_propose),
     )
-    outcomes = {
-        user.name: (answer["error"], answer["message"])
-        for user, answer in zip(to_propose, answers, strict=True)
-    }
+    outcomes: dict[str, tuple[int, str | None]] = {}
+    async for pairs in in_parts(zip(to_propose, answers, strict=True)):
+        for user, answer in pairs:
+            outcomes[user.name] = answer["error"], answer["message"]
 
     def result(name: str) -> _Altered:
         refused = asked[name].refused
@@ -117,6 +119,8 @@ async def alter_user_scram_credentials(
 
 class _Asked:
     """What a request wants of one user."""
+
+    __slots__ = ("_deletions", "_seen", "_upsertions", "refused")
 
     def __init__(self) -> None:
         self.refused: KafkaError | None = None
