@@ -108,7 +108,8 @@ async def test_a_failure_is_told_late_and_once_in_the_log(
         return time.monotonic() - before
 
     async with door(connection__failed__authentication__delay__ms="300") as opened:
-        assert await opened.talk(talk) >= 0.3
+        # The loop's timers count in whole milliseconds, and may ring one too early.
+        assert await opened.talk(talk) > 0.29
     (record,) = caplog.records
     assert "authentication-failed" in record.getMessage()
     assert "mechanism=PLAIN" in record.getMessage()
