@@ -3,7 +3,7 @@
 `reader(cls, place)` makes of a dataclass a function that takes a map and gives an instance. What a
 field may be is its type, written once:
 
-    int, str                      any; bools are no numbers, text has a UTF-8 form
+    int, str, float               any; bools are no numbers, text has a UTF-8 form
     Annotated[int, Range(0, 9)]   in that range, both ends included
     Annotated[str, Length(255)]   of at most so many characters
     Annotated[bytes, Length(16)]  of exactly so many bytes
@@ -30,6 +30,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
@@ -118,6 +119,16 @@ def _integer(place: str, bound: Range | None = None) -> Reader:
     return read
 
 
+def _number(place: str) -> Reader:
+    def read(value: Any, _: list[str]) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            with contextlib.suppress(OverflowError):
+                return float(value)
+        raise _wrong(place, "a number")
+
+    return read
+
+
 def _text(place: str, bound: Length | None = None) -> Reader:
     maximum = LONG_MAX if bound is None else bound.maximum
 
@@ -162,6 +173,7 @@ def _flag(place: str) -> Reader:
 
 _SCALARS: Mapping[Any, Callable[..., Reader]] = {
     int: _integer,
+    float: _number,
     str: _text,
     bytes: _bytes,
     bool: _flag,

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 USER: Final = "user"
@@ -64,7 +65,9 @@ CLIENTS_MAX: Final = 10_000
 
 Entity = tuple[tuple[str, str | None], ...]
 """Its parts, each of type and name, sorted by type; the name None is that of the default."""
-Quotas = Mapping[Entity, Mapping[str, float]]
+Values = Mapping[str, float]
+"""The quotas of one entity, by their keys."""
+_NOTHING: Values = MappingProxyType({})
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
@@ -123,6 +126,45 @@ def checked_value(key: str, value: float) -> float:
     if largest is not None and (value != math.floor(value) or value > largest):
         raise ValueError(f"{key} must be a whole number of at most {largest}")
     return float(value)
+
+
+class QuotaTable:
+    """All quotas that are set: part of the replicated metadata, and changed by it alone."""
+
+    def __init__(self) -> None:
+        self._values: dict[Entity, Values] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, entity: Entity) -> Values:
+        """What is set for this very entity; nothing if it has no quotas."""
+        return self._values.get(entity, _NOTHING)
+
+    def set(self, entity: Entity, values: Values) -> None:
+        """These are all quotas of the entity now."""
+        self._counts.subtract(self._values.pop(entity, _NOTHING).keys())
+        if values:
+            self._values[entity] = dict(values)
+            self._counts.update(values.keys())
+
+    def anybody_has(self, key: str) -> bool:
+        """Whether there is a quota with that key."""
+        return self._counts[key] > 0
+
+    def items(self) -> Iterable[tuple[Entity, Values]]:
+        """Each entity that has quotas, and these."""
+        return self._values.items()
+
+    def in_order(self) -> list[tuple[Entity, Values]]:
+        """The same in an order that is the same for equal tables."""
+        return sorted(self._values.items(), key=lambda item: in_order(item[0]))
+
+
+def in_order(entity: Entity) -> list[tuple[str, str]]:
+    """By this entities are sorted: the default comes before all that have names."""
+    return [(kind, name or "") for kind, name in entity]
 
 
 class Rate:
@@ -210,23 +252,22 @@ _Counted = tuple[str | None, str | None]
 class Ledger:
     """What clients have used of the quotas with one key."""
 
-    def __init__(self, key: str, quotas: Quotas, clients_max: int = CLIENTS_MAX) -> None:
+    def __init__(self, key: str, quotas: QuotaTable, clients_max: int = CLIENTS_MAX) -> None:
         self.key = key
         self._clients_max = clients_max
-        self._quotas: Quotas = {}
+        self._quotas = quotas
         self._resolved: dict[tuple[str, str], tuple[float, _Counted] | None] = {}
         self._rates: OrderedDict[_Counted, Rate] = OrderedDict()
-        self.replace(quotas)
 
-    def replace(self, quotas: Quotas) -> None:
-        """Other quotas count from now on; what was used stays."""
-        self._quotas = {each: quotas[each] for each in quotas if self.key in quotas[each]}
+    def replace(self, quotas: QuotaTable) -> None:
+        """These quotas count from now on, or other ones of the same table; what was used stays."""
+        self._quotas = quotas
         self._resolved.clear()
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody has such a quota."""
-        return not self._quotas
+        return not self._quotas.anybody_has(self.key)
 
     def __len__(self) -> int:
         return len(self._rates)
@@ -263,9 +304,9 @@ class Ledger:
             (((CLIENT_ID, None),), clients),
         )
         for entity, counted in levels:
-            values = self._quotas.get(entity)
-            if values is not None:
-                return values[self.key], counted
+            value = self._quotas.get(entity).get(self.key)
+            if value is not None:
+                return value, counted
         return None
 
     def _rate(self, counted: _Counted) -> Rate:

@@ -27,13 +27,14 @@ The levels:
    `transaction.version` did.
 5. Users have SCRAM credentials (`security_commands`), and there are ACLs (`acl_commands`). What a
    client changes names the version of the ACLs that allowed it.
+6. Clients have quotas (`quota_commands`).
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 5
+LEVEL = 6
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -50,6 +51,9 @@ TWINS = 4
 
 SECURITY = 5
 """The level from which on the metadata says who may log in, and do what."""
+
+QUOTAS_AND_TOKENS = 6
+"""The level from which on the metadata says how much of a broker clients may have."""
 
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""

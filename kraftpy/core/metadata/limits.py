@@ -22,11 +22,15 @@ TOPICS_PER_COMMAND_MAX = 10_000
 RESOURCES_PER_COMMAND_MAX = 10_000
 SCRAM_USERS_PER_COMMAND_MAX = 1_000
 ACLS_PER_COMMAND_MAX = 10_000
+QUOTAS_PER_COMMAND_MAX = 10_000
 
 ACLS_MAX = 20_000
 """How many ACLs there can be."""
 ACLS_DELETED_MAX = 5_000
 """How many ACLs one command can delete: its answer names them all."""
+
+QUOTA_ENTITIES_MAX = 20_000
+"""How many entities can have quotas, each with at most one for each key."""
 
 SCRAM_USERS_MAX = 20_000
 """How many users can have SCRAM credentials."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Annotated, Any, NamedTuple
 
 from kraftpy.core.fields import Length, Range
+from kraftpy.core.quotas import Entity
 from kraftpy.core.security.acls import Acl
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode
@@ -248,6 +249,13 @@ class AclsChanged:
     deleted: tuple[Acl, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """These entities have other quotas, or none any more."""
+
+    entities: tuple[Entity, ...]
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -258,6 +266,7 @@ Change = (
     | FeatureChanged
     | ScramChanged
     | AclsChanged
+    | QuotasChanged
 )
 
 

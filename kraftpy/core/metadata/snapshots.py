@@ -8,7 +8,7 @@ them is written, the metadata level says (`levels`), so that earlier releases re
 3. With `level`, from which on it is for that to say which release can read the rest. From level 2
    on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
    follows. From level 5 on there are `scram`: user, mechanism and credential of each; `acls` and
-   `acl_version`.
+   `acl_version`. From level 6 on there are `quotas`: of each entity its parts and its values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kraftpy.core.metadata.levels import LEVEL, SECURITY, TRANSACTIONS, TWINS, LaterReleaseError
+from kraftpy.core.metadata.levels import (
+    LEVEL,
+    QUOTAS_AND_TOKENS,
+    SECURITY,
+    TRANSACTIONS,
+    TWINS,
+    LaterReleaseError,
+)
 from kraftpy.core.metadata.records import (
     Broker,
     Endpoint,
@@ -29,6 +36,7 @@ from kraftpy.core.metadata.records import (
     name_in_metrics,
 )
 from kraftpy.core.metadata.tables import MetadataTables
+from kraftpy.core.quotas import check_key, checked_value, entity_of
 from kraftpy.core.security.acls import Acl, new_acl
 from kraftpy.protocol.errors import KafkaError
 
@@ -53,6 +61,11 @@ def dump(state: MetadataTables) -> dict[str, Any]:
             for acl in state.acls.in_order()
         ]
         newer["acl_version"] = state.acls.version
+    if state.level >= QUOTAS_AND_TOKENS:
+        newer["quotas"] = [
+            [[list(part) for part in entity], dict(sorted(values.items()))]
+            for entity, values in state.quotas.in_order()
+        ]
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -112,6 +125,8 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
         if state.level >= SECURITY:
             _load_scram(state, snapshot["scram"])
             _load_acls(state, snapshot["acls"], snapshot["acl_version"])
+        if state.level >= QUOTAS_AND_TOKENS:
+            _load_quotas(state, snapshot["quotas"])
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
 
@@ -155,6 +170,16 @@ def _judged(acl: Acl) -> Acl | None:
         return new_acl(acl)
     except KafkaError:
         return None
+
+
+def _load_quotas(state: MetadataTables, packed: Any) -> None:
+    for parts, values in packed:
+        entity = entity_of((str(kind), None if name is None else str(name)) for kind, name in parts)
+        if entity != tuple(map(tuple, parts)) or state.quotas.get(entity) or not values:
+            raise ValueError(f"the metadata snapshot is damaged: it has {parts!r} for an entity")
+        for key in values:
+            check_key(entity, key)
+        state.quotas.set(entity, {key: checked_value(key, values[key]) for key in values})
 
 
 def _dump_broker(broker: Broker) -> list[Any]:

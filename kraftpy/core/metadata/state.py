@@ -1,4 +1,4 @@
-"""The replicated state machine: brokers, topics, partitions, configuration, credentials, ACLs.
+"""The replicated state machine: brokers, topics, configuration, credentials, ACLs, quotas.
 
 Rules:
 
@@ -35,6 +35,7 @@ from kraftpy.core.metadata import (
     broker_commands,
     config_commands,
     leader_commands,
+    quota_commands,
     reassignment_commands,
     security_commands,
     snapshots,
@@ -43,6 +44,7 @@ from kraftpy.core.metadata import (
 from kraftpy.core.metadata.commands import (
     COMMANDS,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -255,5 +257,6 @@ _CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
         AlterScram: security_commands.alter_scram,
         CreateAcls: acl_commands.create_acls,
         DeleteAcls: acl_commands.delete_acls,
+        AlterClientQuotas: quota_commands.alter_client_quotas,
     }
 )

@@ -1,4 +1,4 @@
-"""What the metadata consists of: brokers, topics, partitions, configuration, credentials, ACLs.
+"""What the metadata consists of: brokers, topics, configuration, credentials, ACLs, quotas.
 
 Only commands change it, each carried out by `state.MetadataState.apply`.
 """
@@ -16,6 +16,7 @@ from kraftpy.core.metadata.records import (
     Topic,
 )
 from kraftpy.core.metadata.replica_index import ReplicaIndex
+from kraftpy.core.quotas import QuotaTable
 from kraftpy.core.security.acl_table import AclTable
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -40,6 +41,7 @@ class MetadataTables:
         self.twins: dict[str, str] = {}  # by the name of the topic that they follow
         self.replica_index = ReplicaIndex()
         self.acls = AclTable()
+        self.quotas = QuotaTable()
         self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}  # by user; none is empty
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgpack
 
 from kraftpy.core.config import validate_dynamic_broker_configs, validate_topic_configs
@@ -18,6 +20,7 @@ from kraftpy.core.metadata.elections import Electorate, settled
 from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
 from kraftpy.core.metadata.records import LOST_DIRECTORY, SCRAM_KEY_BYTES, TopicRules, common_rules
 from kraftpy.core.metadata.security_commands import scram_name_error
+from kraftpy.core.quotas import CLIENT_KEYS, IP_KEYS, check_key, checked_value, entity_of
 from kraftpy.core.security.acl_table import AclTable
 from kraftpy.core.security.acls import new_acl
 from kraftpy.core.security.authorizer import Authorizer
@@ -47,6 +50,7 @@ def check(state: MetadataState, *, judged: bool = True) -> None:
     check_index(state)
     check_twins(state)
     check_acls(state)
+    check_quotas(state)
     check_scram(state)
     for (type_, name), configs in state.configs.items():
         assert configs
@@ -122,6 +126,20 @@ def check_acls(state: MetadataState) -> None:
                 view = Authorizer(table).view(Principal(*whose.split(":")), "10.0.0.1")
                 masks.append([view.mask(kind, name) for kind in (2, 3, 4)])
             assert masks[0] == masks[1]
+
+
+def check_quotas(state: MetadataState) -> None:
+    """All that is kept could be set again, and the counts are those of what is there."""
+    counted = Counter[str]()
+    for entity, values in state.quotas.items():
+        assert entity_of(entity) == entity
+        assert values
+        for key, value in values.items():
+            check_key(entity, key)
+            assert checked_value(key, value) == value
+            counted[key] += 1
+    for key in (*CLIENT_KEYS, *IP_KEYS):
+        assert state.quotas.anybody_has(key) == (counted[key] > 0)
 
 
 def check_twins(state: MetadataState) -> None:

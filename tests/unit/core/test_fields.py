@@ -31,6 +31,7 @@ class Outer:
     texts: Annotated[Mapping[str, str | None], AtMost(2)] = field(default_factory=dict)
     sure: bool = False
     rank: int = 7
+    rate: float | None = None
 
 
 ID = bytes(16)
@@ -55,6 +56,13 @@ def test_what_fits_is_read() -> None:
         True,
         -(10**30),
     )
+
+
+@pytest.mark.parametrize("rate", [0.5, 1, -1.0])
+def test_a_number_is_read_whole_or_not(rate: float) -> None:
+    found = READ(SOUND | {"rate": rate}, []).rate
+    assert type(found) is float
+    assert found == rate
 
 
 def test_what_is_null_or_not_there_has_its_default() -> None:
@@ -91,6 +99,9 @@ def test_what_is_null_or_not_there_has_its_default() -> None:
         ({"texts": {1: ""}}, "it.texts must be text"),
         ({"texts": {"a": 1}}, "it.texts must be text"),
         ({"sure": 1}, "it.sure must be true or false"),
+        ({"rate": "1"}, "it.rate must be a number"),
+        ({"rate": True}, "it.rate must be a number"),
+        ({"rate": 10**400}, "it.rate must be a number"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from metadata_cluster import new_topic, packed, registration, restored
 from metadata_invariants import check, check_lead_of_twins, check_result
 
 from kraftpy.core.metadata import LEVEL, LaterReleaseError, MetadataState
+from kraftpy.core.quotas import CLIENT_KEYS, CONNECTION_CREATION_RATE
 from kraftpy.protocol.errors import ErrorCode
 
 # Few values, so that commands meet each other's topics, brokers and epochs.
@@ -231,6 +233,29 @@ _sound = st.one_of(
         ),
         allowed_under=st.none() | st.none() | st.integers(0, 30),
     ),
+    _command(
+        "alter_client_quotas",
+        entities=st.lists(
+            _map(
+                parts=st.lists(
+                    st.tuples(
+                        st.sampled_from(["user", "user", "client-id", "ip"]),
+                        st.sampled_from(["a", "10.0.0.1", "", None]),
+                    ).map(list),
+                    max_size=2,
+                ),
+                values=st.lists(
+                    st.tuples(
+                        st.sampled_from([*CLIENT_KEYS, CONNECTION_CREATION_RATE, "other"]),
+                        st.sampled_from([1.0, 2.0, 5, 0.5, 0.0, math.nan, math.inf, None, None]),
+                    ).map(list),
+                    max_size=3,
+                ),
+            ),
+            max_size=3,
+        ),
+        validate_only=_maybe,
+    ),
 )
 
 _plain = st.recursive(
@@ -312,6 +337,13 @@ _NEWEST: list[Any] = [
         ],
     },
     {"type": "create_acls", "acls": [[2, "a", 3, "User:alice", "*", 3, 3]]},
+    {
+        "type": "alter_client_quotas",
+        "entities": [
+            {"parts": [["user", "a"]], "values": [["producer_byte_rate", 2.0]]},
+            {"parts": [["ip", None]], "values": [["connection_creation_rate", 2.0]]},
+        ],
+    },
 ]
 
 

@@ -212,6 +212,7 @@ OF_CLIENTS = frozenset(
         "alter_scram",
         "create_acls",
         "delete_acls",
+        "alter_client_quotas",
     )
 )
 """Since level 5 these say which ACLs allowed them."""

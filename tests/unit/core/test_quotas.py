@@ -23,6 +23,7 @@ from kraftpy.core.quotas import (
     Bucket,
     Entity,
     Ledger,
+    QuotaTable,
     Rate,
     check_key,
     checked_value,
@@ -30,6 +31,13 @@ from kraftpy.core.quotas import (
 )
 
 KEY = PRODUCER_BYTE_RATE
+
+
+def table(quotas: dict[Entity, dict[str, float]]) -> QuotaTable:
+    made = QuotaTable()
+    for entity, values in quotas.items():
+        made.set(entity, values)
+    return made
 
 
 class Oracle:
@@ -123,7 +131,7 @@ def test_the_most_special_of_eight_levels_counts() -> None:
             for number, there in enumerate(chosen)
             if there
         }
-        ledger = Ledger(KEY, quotas)
+        ledger = Ledger(KEY, table(quotas))
         for user, client_id in product(["u", "v"], ["c", "d"]):
             fitting = [
                 number + 1.0
@@ -141,7 +149,7 @@ def test_a_level_without_the_key_is_passed_over() -> None:
         entity_of([(USER, "u")]): {CONSUMER_BYTE_RATE: 1.0},
         entity_of([(CLIENT_ID, None)]): {KEY: 2.0},
     }
-    assert Ledger(KEY, quotas).limit("u", "c") == 2.0
+    assert Ledger(KEY, table(quotas)).limit("u", "c") == 2.0
 
 
 @pytest.mark.parametrize(
@@ -158,30 +166,30 @@ def test_a_level_without_the_key_is_passed_over() -> None:
 def test_who_shares_a_quota_shares_what_is_used(
     entity: dict[str, str | None], shared: set[tuple[str, str]]
 ) -> None:
-    ledger = Ledger(KEY, {entity_of(entity.items()): {KEY: 10.0}})
+    ledger = Ledger(KEY, table({entity_of(entity.items()): {KEY: 10.0}}))
     assert ledger.record("u", "c", 1000, 5.0) > 0
     for user, client_id in product(["u", "v"], ["c", "d"]):
         assert (ledger.record(user, client_id, 0, 5.0) > 0) == ((user, client_id) in shared)
 
 
 def test_a_client_without_an_id_has_that_of_the_default() -> None:
-    ledger = Ledger(KEY, {entity_of([(CLIENT_ID, None)]): {KEY: 10.0}})
+    ledger = Ledger(KEY, table({entity_of([(CLIENT_ID, None)]): {KEY: 10.0}}))
     assert ledger.record("u", None, 1000, 5.0) > 0
 
 
 def test_what_was_used_outlives_a_change_of_the_quota() -> None:
     entity = entity_of([(USER, "u")])
-    ledger = Ledger(KEY, {entity: {KEY: 100.0}})
+    ledger = Ledger(KEY, table({entity: {KEY: 100.0}}))
     assert ledger.record("u", "c", 900, 5.0) == 0
-    ledger.replace({entity: {KEY: 10.0}})
+    ledger.replace(table({entity: {KEY: 10.0}}))
     assert ledger.record("u", "c", 0, 5.0) > 0
-    ledger.replace({})
+    ledger.replace(QuotaTable())
     assert ledger.is_empty
     assert ledger.record("u", "c", 10**9, 5.0) == 0
 
 
 def test_what_is_over_it_is_not_counted_if_it_waits() -> None:
-    ledger = Ledger(KEY, {entity_of([(USER, "u")]): {KEY: 100.0}})
+    ledger = Ledger(KEY, table({entity_of([(USER, "u")]): {KEY: 100.0}}))
     assert ledger.record_if_within("u", "c", 900, 5.0) == 0
     waits_s = ledger.record_if_within("u", "c", 300, 5.0)
     assert waits_s == pytest.approx(2)
@@ -190,7 +198,7 @@ def test_what_is_over_it_is_not_counted_if_it_waits() -> None:
 
 
 def test_what_could_wait_for_ever_passes_alone() -> None:
-    ledger = Ledger(KEY, {entity_of([(USER, "u")]): {KEY: 10.0}})
+    ledger = Ledger(KEY, table({entity_of([(USER, "u")]): {KEY: 10.0}}))
     assert ledger.record_if_within("u", "c", 5000, 5.0) == 0
     assert ledger.record_if_within("u", "c", 1, 5.0) > 0
     assert ledger.record_if_within("u", "c", 5000, 15.9) > 0
@@ -199,7 +207,7 @@ def test_what_could_wait_for_ever_passes_alone() -> None:
 
 def test_many_invented_client_ids_take_no_more_memory() -> None:
     """Trap 20 of security, quotas: what a client makes up is bounded, in number and in length."""
-    ledger = Ledger(KEY, {entity_of([(CLIENT_ID, None)]): {KEY: 10.0}}, clients_max=50)
+    ledger = Ledger(KEY, table({entity_of([(CLIENT_ID, None)]): {KEY: 10.0}}), clients_max=50)
     ledger.record("u", "kept", 1000, 5.0)
     for number in range(1000):
         ledger.record("u", f"{number}", 1, 5.0)

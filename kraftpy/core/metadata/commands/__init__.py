@@ -50,6 +50,7 @@ from kraftpy.core.metadata.commands.leaders import (
     RenewedReplicas,
     RenewReplicas,
 )
+from kraftpy.core.metadata.commands.quotas import AlterClientQuotas, EntityQuotas
 from kraftpy.core.metadata.commands.reassignments import (
     AlterReassignments,
     Reassignment,
@@ -88,6 +89,7 @@ COMMANDS = Codec(
         AlterScram,
         CreateAcls,
         DeleteAcls,
+        AlterClientQuotas,
     )
 )
 """Those that this release knows."""
@@ -103,6 +105,7 @@ __all__ = [
     "AclFilterItem",
     "AclItem",
     "AllocateProducerIds",
+    "AlterClientQuotas",
     "AlterConfigs",
     "AlterPartition",
     "AlterReassignments",
@@ -121,6 +124,7 @@ __all__ = [
     "DeleteTopics",
     "ElectLeaders",
     "Elections",
+    "EntityQuotas",
     "FeatureLevel",
     "FenceBroker",
     "GrownTopic",
