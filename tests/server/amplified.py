@@ -32,6 +32,7 @@ NODE_ID = 1
 PARTITIONS = 1_000
 TRANSACTIONAL_IDS = 1_000
 MEMBER_BYTES = 300 * 1024
+QUOTAS = 5_000
 
 # What asks about a group with members; what changes something, one that nothing else needs.
 _GROUP_OF = {
@@ -56,6 +57,7 @@ _IN_TRANSACTIONS = (
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.TXN_OFFSET_COMMIT,
 )
+_OF_QUOTAS = (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS)
 _NUMBERS = {
     "replica_id": -1,
     "resource_type": 4,
@@ -83,6 +85,11 @@ _TEXTS = {
     "feature": "transaction.version",
     "transactional_ids": ApiKey.END_TXN.name,
 }
+# Of what gets quotas the names differ, and of these it's one.
+_QUOTA_TEXTS = {"entity_type": "client-id", "key": "producer_byte_rate"}
+
+_NOT = ("allow_auto_topic_creation", "verify_only")
+_NOT_OF_QUOTAS = ("remove", "strict", "validate_only")
 
 # Where texts have a 16-bit length.
 TEXT_MAX_BYTES = 32_767
@@ -109,7 +116,7 @@ class Case(NamedTuple):
 def cases(key: ApiKey, version: int, size_bytes: int, populated: Populated) -> Iterator[Case]:
     """Every array of the request filled to `size_bytes`, with one name and with others each time.
 
-    And every array that may be null as null, which often asks for everything; and every text as
+    And every array empty, and null if it may be, which often asks for everything; and every text as
     long as that, or as a text may be.
     """
     name = REQUEST_NAMES[key]
@@ -122,10 +129,12 @@ def cases(key: ApiKey, version: int, size_bytes: int, populated: Populated) -> I
             count = max(1, (size_bytes - one) // (two - one) + 1)
             kind = "different" if distinct else "same"
             yield Case(key, version, f"{what} x {count:,} {kind}", make.request(count))
-        if len(path) == 1 and path[0].nullable_in(version):
-            request = _Maker(key, version, populated, path, False).request(1)
-            setattr(request, path[0].name, None)
-            yield Case(key, version, f"{what} null", request)
+        if len(path) == 1:
+            empty: list[Any] = [None, []] if path[0].nullable_in(version) else [[]]
+            for value in empty:
+                request = _Maker(key, version, populated, path, False).request(1)
+                setattr(request, path[0].name, value)
+                yield Case(key, version, f"{what} {'null' if value is None else 'empty'}", request)
     bare = _Maker(key, version, populated, (), False)
     yield from _claims(key, version, size_bytes, bare)
     if not any(_paths(table, name, version, ())):
@@ -240,11 +249,11 @@ class _Maker:
             topic_id = self._populated.topic_id
             return topic_id if number is None else (number + 1).to_bytes(16, "big")
         if field.type == "bool":
-            return name not in ("allow_auto_topic_creation", "verify_only")
+            return name not in _NOT and not (self._key in _OF_QUOTAS and name in _NOT_OF_QUOTAS)
         if field.type == "bytes":
             return b""
         if field.type in ("records", "float64"):
-            return None if field.type == "records" else 0.0
+            return None if field.type == "records" else 1.0
         if name == "resource_type" and number is not None:
             return 2
         if self._key in _IN_TRANSACTIONS and name.endswith(("producer_id", "producer_epoch")):
@@ -269,6 +278,8 @@ class _Maker:
 
     def _text(self, struct: str, field: Field, number: int | None) -> str | None:
         name = field.name
+        if self._key in _OF_QUOTAS and name in _QUOTA_TEXTS:
+            return _QUOTA_TEXTS[name]
         if number is not None:
             return _name(number)
         if name.endswith("transactional_id") and self._key in _IN_TRANSACTIONS:
@@ -306,6 +317,7 @@ def populate(host: str, port: int) -> Iterator[Populated]:
             _until_ok(partial(_found, wire, find))
         _commit(wire)
         _join(member)
+        _limit(wire)
         yield Populated(created.topic_id, _begin_transactions(wire))
 
 
@@ -329,6 +341,19 @@ def _commit(wire: Wire) -> None:
     ]
     request = kinds(GROUP, topics=[kinds.OffsetCommitRequestTopic(name=TOPIC, partitions=offsets)])
     _until_ok(lambda: wire.call(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0])
+
+
+def _limit(wire: Wire) -> None:
+    kinds = messages.AlterClientQuotasRequest
+    entries = [
+        kinds.EntryData(
+            [kinds.EntityData("client-id", f"limited-{number}")],
+            [kinds.OpData("producer_byte_rate", 1e9, False)],
+        )
+        for number in range(QUOTAS)
+    ]
+    answer = wire.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, kinds(entries, False))
+    assert {each.error_code for each in answer.entries} == {0}
 
 
 def _join(wire: Wire) -> None:

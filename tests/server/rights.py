@@ -309,6 +309,13 @@ def _scram(name: str) -> Any:
     return kinds([], [kinds.ScramCredentialUpsertion(name, 1, 4096, b"salt", bytes(32))])
 
 
+def _quotas(name: str) -> Any:
+    kinds = m.AlterClientQuotasRequest
+    part = kinds.EntityData("client-id", name)
+    op = kinds.OpData("request_percentage", 50.0, False)
+    return kinds([kinds.EntryData([part], [op])], False)
+
+
 K = ApiKey
 CASES = [
     Case(K.PRODUCE, 12, _produce, one((T, Op.WRITE))),
@@ -418,6 +425,7 @@ CASES = [
         lambda _: m.DescribeClientQuotasRequest([]),
         one((C, Op.DESCRIBE_CONFIGS)),
     ),
+    Case(K.ALTER_CLIENT_QUOTAS, 1, _quotas, one((C, Op.ALTER_CONFIGS))),
     Case(
         K.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,

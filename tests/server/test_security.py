@@ -1,4 +1,4 @@
-"""ACLs and quotas of clients: what a broker answers that has none."""
+"""ACLs: what a broker answers that has none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from kraftpy.protocol.errors import ErrorCode
 from tests.server.wire import Wire
 
 ACL_VERSIONS = (1, 2, 3)
-Component = m.DescribeClientQuotasRequest.ComponentData
 
 
 @pytest.mark.parametrize("version", ACL_VERSIONS)
@@ -27,32 +26,6 @@ def test_acls_are_disabled(wire: Wire, version: int) -> None:
     assert [each.error_code for each in deleted.filter_results] == [disabled] * 2
 
 
-@pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize(
-    ("components", "code"),
-    [
-        ([], ErrorCode.NONE),
-        ([Component("user", 2, None)], ErrorCode.NONE),
-        ([Component("user", 0, "a"), Component("client-id", 1, None)], ErrorCode.NONE),
-        ([Component("ip", 0, "127.0.0.1")], ErrorCode.NONE),
-        ([Component("house", 0, "a")], ErrorCode.UNSUPPORTED_VERSION),
-        ([Component("", 0, "a")], ErrorCode.INVALID_REQUEST),
-        ([Component("user", 0, "a"), Component("user", 0, "b")], ErrorCode.INVALID_REQUEST),
-        ([Component("user", 7, "a")], ErrorCode.INVALID_REQUEST),
-        ([Component("user", 0, None)], ErrorCode.INVALID_REQUEST),
-        ([Component("user", 1, "a")], ErrorCode.INVALID_REQUEST),
-        ([Component("ip", 2, None), Component("user", 2, None)], ErrorCode.INVALID_REQUEST),
-    ],
-)
-def test_there_are_no_quotas(
-    wire: Wire, version: int, components: list[Component], code: ErrorCode
-) -> None:
-    request = m.DescribeClientQuotasRequest(components, strict=True)
-    answer = wire.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, request)
-    assert answer.error_code == code, answer.error_message
-    assert answer.entries == ([] if code is ErrorCode.NONE else None)
-
-
 def test_they_are_advertised(wire: Wire) -> None:
     answer = wire.call(ApiKey.API_VERSIONS, 3, m.ApiVersionsRequest("test", "1"))
     ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
@@ -61,6 +34,7 @@ def test_they_are_advertised(wire: Wire) -> None:
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ):
         assert ranges[key] == ADVERTISED[key]

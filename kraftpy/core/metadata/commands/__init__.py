@@ -50,7 +50,12 @@ from kraftpy.core.metadata.commands.leaders import (
     RenewedReplicas,
     RenewReplicas,
 )
-from kraftpy.core.metadata.commands.quotas import AlterClientQuotas, EntityQuotas
+from kraftpy.core.metadata.commands.quotas import (
+    AlterClientQuotas,
+    EntityPart,
+    EntityQuotas,
+    QuotaValue,
+)
 from kraftpy.core.metadata.commands.reassignments import (
     AlterReassignments,
     Reassignment,
@@ -124,6 +129,7 @@ __all__ = [
     "DeleteTopics",
     "ElectLeaders",
     "Elections",
+    "EntityPart",
     "EntityQuotas",
     "FeatureLevel",
     "FenceBroker",
@@ -134,6 +140,7 @@ __all__ = [
     "OldTopic",
     "ProposedIsr",
     "ProposedIsrs",
+    "QuotaValue",
     "RaiseLevel",
     "Reassignment",
     "Reassignments",

@@ -10,6 +10,8 @@ from kraftpy.core.security.acls import CLUSTER_NAME, Operation, Resource
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.messages import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
     AlterConfigsRequest,
     AlterConfigsResponse,
     AlterPartitionReassignmentsRequest,
@@ -38,6 +40,7 @@ from kraftpy.server.handlers.authorization.guards import (
     leaves_open,
 )
 from kraftpy.server.handlers.configs import BROKER_LOGGER
+from kraftpy.server.handlers.quotas import altered
 from kraftpy.server.handlers.rights import DENIED
 
 for _key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
@@ -196,6 +199,15 @@ def _creations(request: CreateAclsRequest) -> CreateAclsResponse:
 def _deletions(request: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsResponse.DeleteAclsFilterResult(CLUSTER_DENIED, CLUSTER_DENIED.message)
     return DeleteAclsResponse(filter_results=elements(request.filters, lambda _: refused))
+
+
+@denies(ApiKey.ALTER_CLIENT_QUOTAS)
+def _quotas(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=elements(
+            request.entries, lambda each: altered(each, CLUSTER_DENIED, CLUSTER_DENIED.message)
+        )
+    )
 
 
 @denies(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
