@@ -229,6 +229,10 @@ EVENTS: dict[str, Kind] = {
     "connection-refused": _kind(
         "A peer isn't let in: there are too many connections.", "peer reason", of_peer=True
     ),
+    "connections-wait": _kind(
+        "A listener accepts none for now: there are too many connections, or they come too fast.",
+        "listener reason",
+    ),
     "certificate-loaded": _kind(
         "A listener shows another certificate from now on, or trusts others.",
         "listener subject former expires",

@@ -57,10 +57,23 @@ _REQUESTS = Row(
         ),
         graph(
             "Connections accepted and refused",
-            "Refused: max.connections or max.connections.per.ip was reached.",
+            "Refused: max.connections.per.ip was reached, or connection_creation_rate. Delayed: "
+            "max.connections, or max.connection.creation.rate.",
             PER_SECOND,
             _rate("kraftpy_connections_accepted_total", "{{instance}} accepted", "instance"),
             _rate("kraftpy_connections_refused_total", "{{instance}} refused", "instance"),
+            _rate("kraftpy_connections_delayed_total", "{{instance}} delayed", "instance"),
+        ),
+        graph(
+            "Time in which none was accepted",
+            "Seconds of a second: a connection waited for a slot of max.connections, or came "
+            "sooner than max.connection.creation.rate allows.",
+            RATIO,
+            _rate(
+                "kraftpy_connections_wait_seconds_total",
+                "{{instance}} {{listener}}",
+                "instance, listener",
+            ),
         ),
         graph(
             "Handshakes of TLS",

@@ -56,7 +56,21 @@ _NATIVE = (
     gauge("kraftpy_purgatory_waiting", "Requests that wait for something to happen.", "kind"),
     gauge("kraftpy_connections", "Open connections of clients and other brokers."),
     counter("kraftpy_connections_accepted_total", "Connections accepted."),
-    counter("kraftpy_connections_refused_total", "Connections refused: a limit was reached."),
+    counter(
+        "kraftpy_connections_refused_total",
+        "Connections refused: their address has as many, or makes them as fast, as it may.",
+    ),
+    counter(
+        "kraftpy_connections_delayed_total",
+        "Connections that weren't accepted at once: there were too many, or they came too fast.",
+        "listener",
+    ),
+    counter(
+        "kraftpy_connections_wait_seconds_total",
+        "Time in which a listener accepted none, for that reason.",
+        "listener",
+        unit="seconds",
+    ),
     counter(
         "kraftpy_tls_handshakes_total",
         "Handshakes of TLS that have ended: done, or failed, for whatever reason.",

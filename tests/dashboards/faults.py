@@ -403,7 +403,7 @@ def _few_files(ground: Ground) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _many_connections(ground: Ground) -> Iterator[None]:
-    """More than max.connections of a broker, which is set low for the while."""
+    """More than max.connections.per.ip of a broker, which is set low for the while."""
     node = ground.cluster.nodes[1]
     _limit_connections(ground, "1", AlterConfigOpType.SET)
     try:
@@ -417,7 +417,7 @@ def _many_connections(ground: Ground) -> Iterator[None]:
 
 
 def _limit_connections(ground: Ground, value: str, operation: AlterConfigOpType) -> None:
-    entry = ConfigEntry("max.connections", value or None, incremental_operation=operation)
+    entry = ConfigEntry("max.connections.per.ip", value or None, incremental_operation=operation)
     resource_ = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     for future in ground.load.admin.incremental_alter_configs([resource_]).values():
         future.result(TIMEOUT_S)

@@ -177,11 +177,31 @@ def test_what_tunes_a_running_broker_is_taken_and_described(wire: Wire, name: st
     assert values(wire, BROKER, "1") == before
 
 
+def test_limits_of_connections_count_at_once(wire: Wire, broker: Broker) -> None:
+    overrides, own = "max.connections.per.ip.overrides", "listener.name.plaintext.max.connections"
+    assert alter(wire, BROKER, "1", (overrides, SET, "127.0.0.1:1")) == (0, None)
+    with pytest.raises(Closed), Wire(broker.host, broker.port) as another:
+        describe(another, BROKER, "1")
+    assert alter(wire, BROKER, "1", (overrides, DELETE, None)) == (0, None)
+    assert alter(wire, BROKER, "", (own, SET, "1")) == (0, None)
+    with Wire(broker.host, broker.port, timeout_s=0.5) as another:
+        with pytest.raises(TimeoutError):
+            describe(another, BROKER, "1")
+        # What comes next on the connection that is there makes room for it.
+        assert alter(wire, BROKER, "", (own, DELETE, None)) == (0, None)
+    with Wire(broker.host, broker.port) as another:
+        shown = values(another, BROKER, "1")
+    assert shown["max.connections"] == ("2147483647", 5)
+    assert own not in shown
+
+
 def test_what_a_running_broker_cant_take_is_refused(wire: Wire) -> None:
     for key, value, sentence in (
         ("num.io.threads", "0", "num.io.threads=0: must be a whole number, 1 or more"),
         ("log.segment.bytes", "1024", "log.segment.bytes=1024: must be a whole number, 1048576"),
         ("log.retention.hours", "5", "log.retention.hours can't be changed while the broker runs"),
+        ("max.connections", "0", "max.connections=0: must be 1 or more while the broker runs"),
+        ("max.connections.per.ip", "0", "max.connections.per.ip=0 lets nobody in: set max.conn"),
     ):
         code, message = alter(wire, BROKER, "1", (key, SET, value))
         assert code == ErrorCode.INVALID_CONFIG

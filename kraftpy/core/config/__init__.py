@@ -13,6 +13,7 @@ from kraftpy.core.config.broker import (
     BROKER_SETTINGS,
     BrokerConfig,
     judge_dynamic_broker_configs,
+    judge_per_ip,
     validate_dynamic_broker_configs,
 )
 from kraftpy.core.config.client_metrics import (
@@ -58,6 +59,7 @@ __all__ = [
     "judge_client_metrics_configs",
     "judge_dynamic_broker_configs",
     "judge_group_configs",
+    "judge_per_ip",
     "judge_topic_configs",
     "parse_properties",
     "validate_client_metrics_configs",

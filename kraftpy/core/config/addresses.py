@@ -12,12 +12,14 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, TypeVar
 
-from kraftpy.core.config.kinds import ConfigType, Kind, split_list
+from kraftpy.core.config.kinds import ConfigType, Kind, int32, split_list
+from kraftpy.core.quotas import address_of
 
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]{1,64})://(.*)", re.ASCII)
 # Labels of DNS, maybe with the dot of the root behind them: what has others can't be looked up.
 _HOST = re.compile(r"(?=.{1,255}\Z)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?", re.ASCII)
 _ZEROS = re.compile(r"(0x)?0+(\.(0x)?0+){0,3}", re.ASCII | re.IGNORECASE)
+_ADDRESS_LIKE = re.compile(r"[0-9.]+", re.ASCII)
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,32})?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _VOTER = re.compile(r"([0-9]{1,10})@(.*)", re.ASCII)
@@ -73,6 +75,33 @@ def parse_address(text: str, *, any_host: bool = False, any_port: bool = False) 
     if not (0 if any_port else 1) <= number <= 65535:
         raise ValueError(text)
     return Address(host, number)
+
+
+def counts_by_host() -> Kind:
+    """Comma-separated `host:number`, of addresses as they are written in short; the last counts."""
+    numbers = int32(0)
+
+    def parse_one(text: str) -> tuple[str, int]:
+        host, separator, number = text.rpartition(":")
+        host = host.strip()
+        if not separator:
+            raise ValueError(text)
+        try:
+            host = address_of(host)
+        except ValueError:
+            # What looks like an address and is none would only be looked up in vain.
+            if not _HOST.fullmatch(host) or _ADDRESS_LIKE.fullmatch(host):
+                raise
+        return host, numbers.parse(number)
+
+    def parse(text: str) -> tuple[tuple[str, int], ...]:
+        return tuple(dict(map(parse_one, split_list(text))).items())
+
+    def render(found: tuple[tuple[str, int], ...]) -> str:
+        return ",".join(f"{host}:{number}" for host, number in found)
+
+    allowed = "host:number, comma-separated; for example 192.0.2.1:100,host.example:200"
+    return Kind(ConfigType.STRING, allowed, parse, render)
 
 
 def is_every_interface(host: str) -> bool:

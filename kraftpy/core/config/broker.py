@@ -22,6 +22,7 @@ from typing import Any
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.broker_checks import check_complete, check_together
+from kraftpy.core.config.connections import ABOVE_ZERO, OVERRIDES, PER_IP, check_per_ip
 from kraftpy.core.config.ignored import why_ignored
 from kraftpy.core.config.kinds import KEY_LENGTH_MAX, ConfigError, unknown_key
 from kraftpy.core.config.listeners import prefixed_setting, refuse_plug_ins, refuse_prefixed
@@ -76,6 +77,7 @@ class BrokerConfig(NodeSettings):
             static=MappingProxyType(static), ignored=tuple(ignored), **dict(_parsed(static))
         )
         check_together(config, config)
+        check_per_ip(config.max_connections_per_ip, config.max_connections_per_ip_overrides)
         return config
 
     def with_dynamic(
@@ -143,6 +145,28 @@ def judge_dynamic_broker_configs(configs: Mapping[str, str | None]) -> None:
             definition = broker_setting(key)
             assert definition is not None
             judge_value(definition, value)
+            if key in ABOVE_ZERO and parse_value(definition, value) == 0:
+                raise ConfigError(key, value, "1 or more while the broker runs")
+
+
+def judge_per_ip(config: BrokerConfig, configs: Mapping[str, str | None], *, whole: bool) -> None:
+    """Whether anybody can connect still, once `configs` are set while the broker has `config`.
+
+    None is removed; if they are the `whole` of what is set, so is what isn't among them. Raises
+    ConfigError.
+    """
+    values = []
+    for key in (PER_IP, OVERRIDES):
+        definition = BROKER_SETTINGS[key]
+        value = configs.get(key)
+        if value is not None:
+            values.append(parse_value(definition, value))
+        elif whole or key in configs:
+            values.append(getattr(config.with_dynamic({}), definition.attribute))
+        else:
+            values.append(getattr(config, definition.attribute))
+    if whole or PER_IP in configs or OVERRIDES in configs:
+        check_per_ip(*values)
 
 
 def _parsed(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

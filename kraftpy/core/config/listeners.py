@@ -8,6 +8,8 @@ Rules:
 * `ssl.client.auth` counts on a listener with SASL only with the prefix (KIP-684).
 * Where files lie may be changed while a broker runs, with the prefix only (KIP-226). What is secret
   may not: it would stand in the metadata's log.
+* How many connections a listener takes, and how fast, counts beside what all of them together may
+  (KIP-402, KIP-612).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from kraftpy.core.config.kinds import ConfigError, closest, shorten
+from kraftpy.core.config.connections import ABOVE_ZERO, CREATION_RATE, MAX_CONNECTIONS
+from kraftpy.core.config.connections import ConnectionSettings as ConnectionKeys
+from kraftpy.core.config.kinds import INT_MAX, ConfigError, closest, int32, shorten
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.sasl import OF_MECHANISMS, SaslSettings
 from kraftpy.core.config.settings import Setting, parse_value, settings_of
@@ -36,6 +40,10 @@ PREFIXED: Mapping[str, Setting] = MappingProxyType(
         **{key: each for key, each in settings_of(TlsKeys).items() if key not in _NOTED},
         **{key: settings_of(SaslSettings)[key] for key in _OF_SASL},
         **OF_MECHANISMS,
+        **{
+            key: replace(settings_of(ConnectionKeys)[key], kind=int32(1))
+            for key in sorted(ABOVE_ZERO)
+        },
     }
 )
 """The settings that a listener may have for itself."""
@@ -48,6 +56,7 @@ DYNAMIC = frozenset(
         "ssl.keystore.location",
         "ssl.truststore.type",
         "ssl.truststore.location",
+        *ABOVE_ZERO,
     }
 )
 """Those of them that may change while a broker runs."""
@@ -151,6 +160,16 @@ def own_texts(config: Layers, listener: str) -> Iterator[tuple[str, str]]:
             found = split_key(key)
             if found is not None and found.listener == listener:
                 yield found.key, value
+
+
+def connection_limits(config: Layers, listener: str) -> tuple[int, int]:
+    """How many connections the listener has for itself at most, and how many more in a second."""
+    texts = dict(own_texts(config, listener))
+    most, rate = (
+        int(parse_value(PREFIXED[key], texts[key])) if key in texts else INT_MAX
+        for key in (MAX_CONNECTIONS, CREATION_RATE)
+    )
+    return most, rate
 
 
 def tls_keys(config: Layers, listener: str) -> TlsKeys:

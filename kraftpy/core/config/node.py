@@ -9,7 +9,6 @@ from __future__ import annotations
 from kraftpy.core.config import addresses, kinds
 from kraftpy.core.config.addresses import Address, Listener, Voter
 from kraftpy.core.config.kinds import (
-    INT_MAX,
     LONG_MAX,
     PARTITIONS_MAX,
     boolean,
@@ -190,15 +189,6 @@ class NodeSettings(TransactionSettings):
         "134217728",
         "Memory for answers that are being built or that clients haven't read, over all "
         "connections. One answer has at most 64 MiB of it. Kafka has no such limit.",
-    )
-    max_connections: int = setting(
-        int32(0), str(INT_MAX), "Connections to this broker at most.", dynamic=True
-    )
-    max_connections_per_ip: int = setting(
-        int32(0), str(INT_MAX), "Connections from one address at most.", dynamic=True
-    )
-    connections_max_idle_ms: int = setting(
-        int64(1), "600000", "Time without a request after which a connection is closed."
     )
     fetch_max_bytes: int = setting(
         int32(1024), "57671680", "The most bytes of records in one fetch response."

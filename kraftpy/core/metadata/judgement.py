@@ -30,6 +30,7 @@ from kraftpy.core.config import (
     judge_client_metrics_configs,
     judge_dynamic_broker_configs,
     judge_group_configs,
+    judge_per_ip,
     judge_topic_configs,
     validate_client_metrics_configs,
     validate_dynamic_broker_configs,
@@ -39,6 +40,7 @@ from kraftpy.core.config import (
 from kraftpy.core.metadata import config_commands, topic_commands
 from kraftpy.core.metadata.commands import (
     OP_APPEND,
+    OP_DELETE,
     OP_SET,
     OP_SUBTRACT,
     AlterConfigs,
@@ -149,6 +151,10 @@ def refuse_values(
             judge_topic_configs(wanted)
         elif type_ == ResourceType.BROKER:
             judge_dynamic_broker_configs(wanted)
+            left: Mapping[str, str | None] = {
+                key: None for key, op, _ in change.ops or () if op == OP_DELETE
+            }
+            judge_per_ip(config, {**left, **wanted}, whole=change.ops is None)
         elif type_ == ResourceType.GROUP:
             judge_group_configs(wanted, config)
         elif type_ == ResourceType.CLIENT_METRICS:

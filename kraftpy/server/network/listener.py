@@ -1,27 +1,27 @@
-"""Listening sockets: accepts clients within limits, sweeps idle ones, drains them at shutdown.
+"""The connections of a broker: makes them of sockets, sweeps idle ones, drains them at shutdown.
 
-A listener with TLS has the handshake before a connection (`handshakes`, `unestablished`).
+Who comes in, and when, is decided before (`accepting`). A listener with TLS has the handshake
+before a connection (`handshakes`, `unestablished`).
 
-Rules: at most `max.connections` connections and `max.connections.per.ip` per peer address (the
-socket is closed at once); a connection without traffic for `connections.max.idle.ms` is closed.
-Where clients have to log in a gate takes their frames until then (`gate`, `unestablished`).
-When the process is out of file descriptors accepting pauses for ACCEPT_PAUSE_S instead of spinning.
+Rules: a connection without traffic for `connections.max.idle.ms` is closed. Where clients have to
+log in a gate takes their frames until then (`gate`, `unestablished`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable, Mapping
+from heapq import nsmallest
+from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.events import emit
+from kraftpy.server.network.accepting import Acceptor
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.gate import Gate, GateRules, LoginNumbers
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKLOG = 512
-ACCEPT_BURST = 64
-ACCEPT_PAUSE_S = 0.5
 SWEEP_INTERVAL_S = 5.0
 
 
@@ -100,11 +98,8 @@ class Listener:
         self._unestablished = Unestablished(loop)
         self.handshakes = Handshakes(loop, self._unestablished)
         self._cipher_scratch = memoryview(bytearray(SCRATCH_BYTES if self.tls.by_name else 0))
-        self._sockets: dict[socket.socket, str] = {}
         self._connections: set[Connection] = set()
-        self._per_peer: Counter[str] = Counter()
-        self.accepted = 0  # since the start, as is `refused`
-        self.refused = 0
+        self.acceptor = Acceptor(loop, config, self._admit, self._close_idlest)
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -130,43 +125,17 @@ class Listener:
         """Applies changed dynamic settings; they hold for connections from now on."""
         self._config = config
         self.tls.update_config(config)
+        self.acceptor.update_config(config)
 
     def start(self, sock: socket.socket, name: str) -> None:
         """Accepts connections of a bound and listening socket; `name` is the listener's."""
-        self._sockets[sock] = name
-        self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self.acceptor.start(sock, name)
         if self._sweeper is None:
             self._sweep()
             self.tls.start()
 
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPT_BURST):
-            try:
-                sock, address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                    raise
-                log.error("can't accept connections for now: %s", error.strerror)
-                self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
-                return
-            self._admit(sock, self._sockets[listening], str(address[0]))
-
-    def _accept_again(self, listening: socket.socket) -> None:
-        if listening in self._sockets:
-            self._loop.add_reader(listening.fileno(), self._accept, listening)
-
-    def _admit(self, sock: socket.socket, listener: str, peer_host: str) -> None:
+    def _admit(self, sock: socket.socket, listener: str, address: str) -> bool:
         config = self._config
-        shaking = len(self._unestablished) - len(self._gated)
-        if len(self._connections) + shaking >= config.max_connections:
-            self._refuse(sock, peer_host, f"max.connections={config.max_connections}")
-            return
-        if self._per_peer[peer_host] >= config.max_connections_per_ip:
-            self._refuse(sock, peer_host, f"max.connections.per.ip={config.max_connections_per_ip}")
-            return
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -180,17 +149,16 @@ class Listener:
             session = Session.of(sock, listener)
         except OSError:
             sock.close()  # the peer left between connect and accept
-            return
-        self.accepted += 1
-        self._per_peer[peer_host] += 1
+            return False
         tls = self.tls.by_name.get(listener)
         if tls is None:
-            self._connect(PlainChannel(self._loop, sock), session, peer_host)
+            self._connect(PlainChannel(self._loop, sock), session, address)
         else:
-            self._shake_hands(tls, sock, session, peer_host)
+            self._shake_hands(tls, sock, session, address)
+        return True
 
     def _shake_hands(
-        self, tls: ListenerTls, sock: socket.socket, session: Session, peer_host: str
+        self, tls: ListenerTls, sock: socket.socket, session: Session, address: str
     ) -> None:
         channel = TlsChannel(self._loop, sock, tls.context, self._cipher_scratch)
 
@@ -204,7 +172,7 @@ class Listener:
                     channel.close()
                     reason = str(error)
                 if reason is None:
-                    self._connect(channel, session, peer_host, shake.place)
+                    self._connect(channel, session, address, shake.place)
                     return
                 self._unestablished.leave(shake.place)
             emit(
@@ -215,12 +183,12 @@ class Listener:
                 client=None,
                 reason=reason,
             )
-            self._left(session.peer, peer_host)
+            self._left(session, address)
 
         self.handshakes.begin(Handshake(sock, channel, ended))
 
     def _connect(
-        self, channel: Channel, session: Session, peer_host: str, place: Place | None = None
+        self, channel: Channel, session: Session, address: str, place: Place | None = None
     ) -> None:
         """Frames are taken from now on; `place`: what a handshake has had until now."""
         connection = Connection(
@@ -231,7 +199,7 @@ class Listener:
             request_memory=self._memory,
             answer_memory=self._answer_memory,
             handled=self._dispatcher.handled,
-            on_close=lambda closed: self._closed(closed, peer_host),
+            on_close=lambda closed: self._closed(closed, address),
             **self._entrance(session.listener),
         )
         self._connections.add(connection)
@@ -242,6 +210,7 @@ class Listener:
             self._gated[connection] = place
         elif place is not None:
             self._unestablished.leave(place)
+        self.acceptor.relieve()
 
     def _entrance(self, listener: str) -> dict[str, Any]:
         """What takes the frames of a new connection, and how large they may be."""
@@ -279,22 +248,22 @@ class Listener:
             if session.mechanism is not None and not lasts(session):
                 connection.close("whoever has logged in here has no credential any more")
 
-    def _refuse(self, sock: socket.socket, peer_host: str, limit: str) -> None:
-        sock.close()
-        self.refused += 1
-        reason = f"the limit is {limit}"
-        emit(log, logging.WARNING, "connection-refused", peer=peer_host, reason=reason)
-
-    def _closed(self, connection: Connection, peer_host: str) -> None:
+    def _closed(self, connection: Connection, address: str) -> None:
         self._connections.discard(connection)
         self._leave_gate(connection)
-        self._left(connection.peer, peer_host)
+        self._left(connection.session, address)
 
-    def _left(self, peer: str, peer_host: str) -> None:
-        self._per_peer[peer_host] -= 1
-        if not self._per_peer[peer_host]:
-            del self._per_peer[peer_host]
-        self._on_disconnect(peer)
+    def _left(self, session: Session, address: str) -> None:
+        self._on_disconnect(session.peer)
+        self.acceptor.left(session.listener, address)
+
+    def _close_idlest(self, count: int) -> int:
+        exempt = self.acceptor.exempt
+        others = (each for each in self._connections if each.session.listener != exempt)
+        idlest = nsmallest(count, others, attrgetter("last_active"))
+        for connection in idlest:
+            connection.close("there are more than max.connections, and it was idle for longest")
+        return len(idlest)
 
     def _sweep(self) -> None:
         now_s = perf_counter()
@@ -329,10 +298,7 @@ class Listener:
 
     def drain(self) -> None:
         """Takes no further connection and no further request."""
-        for sock in self._sockets:
-            self._loop.remove_reader(sock.fileno())
-            sock.close()
-        self._sockets.clear()
+        self.acceptor.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self.tls.close()

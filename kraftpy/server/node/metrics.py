@@ -118,8 +118,12 @@ class BrokerNumbers:
                 samples.add("kraftpy_request_errors_total", count, name, ErrorCode(code).name)
         listener = broker.listener
         samples.add("kraftpy_connections", listener.connections)
-        samples.add("kraftpy_connections_accepted_total", listener.accepted)
-        samples.add("kraftpy_connections_refused_total", listener.refused)
+        acceptor = listener.acceptor
+        samples.add("kraftpy_connections_accepted_total", acceptor.accepted)
+        samples.add("kraftpy_connections_refused_total", acceptor.refused)
+        for name in acceptor.listeners:
+            samples.add("kraftpy_connections_delayed_total", acceptor.delayed[name], name)
+            samples.add("kraftpy_connections_wait_seconds_total", acceptor.waited_s(name), name)
         samples.add("kraftpy_tls_handshakes_total", listener.handshakes.done, "done")
         samples.add("kraftpy_tls_handshakes_total", listener.handshakes.failed, "failed")
         for tls in listener.tls.by_name.values():

@@ -355,7 +355,7 @@ async def test_the_oldest_that_has_not_logged_in_gives_way(
 
 
 def _has_accepted(opened: Door, count: int) -> bool:
-    return opened.listener.accepted == count
+    return opened.listener.acceptor.accepted == count
 
 
 # -- who is somebody else
