@@ -21,12 +21,12 @@ Times are arguments, in seconds of one monotonic clock.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kraftpy.core.config.kinds import INT_MAX
-from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, WINDOW_S, WINDOWS, Quotas, Rate
+from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, WINDOW_S, WINDOWS, QuotaTable, Rate
 
 UNLIMITED: Final = INT_MAX
 WAIT_MAX_S: Final = WINDOW_S
@@ -66,32 +66,30 @@ class Refusal(NamedTuple):
 class AddressRates:
     """How fast connections come from each address that has a `connection_creation_rate`."""
 
-    def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
+    def __init__(
+        self, quotas: Callable[[], QuotaTable] = QuotaTable, addresses_max: int = ADDRESSES_MAX
+    ) -> None:
+        self._quotas = quotas
         self._addresses_max = addresses_max
-        self._limits: dict[str | None, float] = {}
         # With the time at which one came last.
         self._rates: OrderedDict[str, tuple[Rate, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rates)
 
-    def replace(self, quotas: Quotas) -> None:
-        """Other quotas count from now on; what has come stays."""
-        self._limits = {}
-        for ((kind, address), *_), values in quotas.items():
-            if kind == IP and CONNECTION_CREATION_RATE in values:
-                self._limits[address] = values[CONNECTION_CREATION_RATE]
-        if not self._limits:
-            self._rates.clear()
-
     def limit(self, address: str) -> float | None:
         """What counts for this address: its own, else that of the default."""
-        return self._limits.get(address, self._limits.get(None))
+        quotas = self._quotas()
+        if not quotas.anybody_has(CONNECTION_CREATION_RATE):
+            return None
+        own = quotas.get(((IP, address),)).get(CONNECTION_CREATION_RATE)
+        return quotas.get(((IP, None),)).get(CONNECTION_CREATION_RATE) if own is None else own
 
     def over_s(self, address: str, now_s: float) -> float:
         """Counts a connection unless that is too much; for how long none may come then."""
         limit = self.limit(address)
         if limit is None:
+            self._forget(now_s)
             return 0.0
         known = self._rates.pop(address, None)
         rate = Rate() if known is None else known[0]
@@ -120,10 +118,12 @@ class ConnectionQuotas:
     refused; `leave` at its end.
     """
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, quotas: Callable[[], QuotaTable] = QuotaTable
+    ) -> None:
         self.limits = limits
         self.total = 0
-        self.address_rates = AddressRates()
+        self.address_rates = AddressRates(quotas)
         self._of_listener: Counter[str] = Counter()
         self._of_address: Counter[str] = Counter()
         self._broker_rate = Rate()

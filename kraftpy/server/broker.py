@@ -151,13 +151,9 @@ class Broker:
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self, handlers)
-        self.listener = Listener(
-            loop,
-            config,
-            self.dispatcher,
-            self._disconnected,
-            gates(config, lambda: self.metadata, credentials.secret),
-        )
+        doors = gates(config, lambda: self.metadata, credentials.secret)
+        quotas = lambda: self.metadata.quotas  # noqa: E731 - a snapshot replaces them
+        self.listener = Listener(loop, config, self.dispatcher, self._disconnected, doors, quotas)
         self.dialer = Dialer(
             partial(inter_broker_endpoint, self),
             self.listener.tls.dial_context,

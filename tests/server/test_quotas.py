@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
-from tests.server.wire import Wire
+from kraftpy.testing import Broker
+from tests.server.wire import Closed, Wire
 
 Alter = m.AlterClientQuotasRequest
 Entry = Alter.EntryData
@@ -202,3 +204,23 @@ def test_many_entities_come_in_several_commands(wire: Wire) -> None:
     assert set(entities) <= describe(wire, ("client-id", ANY, None), strict=True).keys()
     answers = alter(wire, *(entry(each, producer_byte_rate=None) for each in entities))
     assert answers == dict.fromkeys(entities, 0)
+
+
+def test_who_connects_too_fast_from_an_address_is_refused_at_once(
+    wire: Wire, broker: Broker
+) -> None:
+    here: Parts = (("ip", "127.0.0.1"),)
+    assert alter(wire, entry(here, connection_creation_rate=1)) == {here: 0}
+    with contextlib.ExitStack() as stack:
+
+        def connect_often() -> None:
+            for _ in range(30):
+                another = stack.enter_context(Wire(broker.host, broker.port))
+                describe(another, ("ip", EXACT, "127.0.0.1"))
+
+        with pytest.raises(Closed):
+            connect_often()
+    assert describe(wire, ("ip", EXACT, "127.0.0.1")) == {here: {"connection_creation_rate": 1}}
+    assert alter(wire, entry(here, connection_creation_rate=None)) == {here: 0}
+    with Wire(broker.host, broker.port) as another:
+        assert describe(another, ("ip", ANY, None)) == {}

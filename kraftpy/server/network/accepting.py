@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.listeners import connection_limits
 from kraftpy.core.connection_quotas import ConnectionLimits, ConnectionQuotas, Limits
+from kraftpy.core.quotas import QuotaTable
 from kraftpy.events import emit
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Acceptor:
 
     `admit(sock, listener, address)` takes a connection, and tells whether it's there still; at its
     end `left` is called. `close_idlest(count)` closes so many connections at most, but those of
-    `exempt`, and tells how many.
+    `exempt`, and tells how many. `quotas` gives those of clients, as they are now.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Acceptor:
         config: BrokerConfig,
         admit: Callable[[socket.socket, str, str], bool],
         close_idlest: Callable[[int], int],
+        quotas: Callable[[], QuotaTable],
     ) -> None:
         self._loop = loop
         self._admit = admit
@@ -71,7 +73,7 @@ class Acceptor:
         self._config = config
         self._addresses: dict[str, tuple[str, ...]] = {}  # of the overrides' names
         self._lookup: asyncio.Task[None] | None = None
-        self.quotas = ConnectionQuotas(limits_of(config, self._addresses))
+        self.quotas = ConnectionQuotas(limits_of(config, self._addresses), quotas)
         self._listeners: dict[socket.socket, str] = {}
         self._held: dict[socket.socket, _Held] = {}
         self._late: dict[socket.socket, asyncio.TimerHandle] = {}

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.quotas import QuotaTable
 from kraftpy.events import emit
 from kraftpy.server.network.accepting import Acceptor
 from kraftpy.server.network.connection import Connection, Scratch
@@ -71,7 +72,8 @@ class Listener:
     """All client connections of one broker.
 
     `on_disconnect(peer)` is called when one has ended, whatever ended it. `gates` has the rules of
-    those listeners where clients have to log in.
+    those listeners where clients have to log in; `quotas` gives the quotas of clients, as they are
+    now.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Listener:
         dispatcher: Dispatcher,
         on_disconnect: Callable[[str], None],
         gates: Mapping[str, GateRules] = NO_GATES,
+        quotas: Callable[[], QuotaTable] = QuotaTable,
     ) -> None:
         self._loop = loop
         self._gates = gates
@@ -99,7 +102,7 @@ class Listener:
         self.handshakes = Handshakes(loop, self._unestablished)
         self._cipher_scratch = memoryview(bytearray(SCRATCH_BYTES if self.tls.by_name else 0))
         self._connections: set[Connection] = set()
-        self.acceptor = Acceptor(loop, config, self._admit, self._close_idlest)
+        self.acceptor = Acceptor(loop, config, self._admit, self._close_idlest, quotas)
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property

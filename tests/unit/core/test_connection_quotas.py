@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,24 +16,22 @@ from kraftpy.core.connection_quotas import (
     ConnectionQuotas,
     Limits,
 )
-from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, Quotas
+from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, QuotaTable
 
 IN, OUT = "IN", "OUT"
 HOST = "192.0.2.1"
 
 
-def quotas_of(**limits: Any) -> ConnectionQuotas:
-    return ConnectionQuotas(ConnectionLimits(**limits))
+def quotas_of(quotas: Callable[[], QuotaTable] = QuotaTable, **limits: Any) -> ConnectionQuotas:
+    return ConnectionQuotas(ConnectionLimits(**limits), quotas)
 
 
-def rates(**values: float) -> Quotas:
-    """`default` is that of the default; other names are addresses, with _ for a dot."""
-    return {
-        ((IP, None if name == "default" else name.strip("_").replace("_", ".")),): {
-            CONNECTION_CREATION_RATE: value
-        }
-        for name, value in values.items()
-    }
+def table_of(quotas: dict[str | None, float]) -> QuotaTable:
+    """By address; None is the default."""
+    table = QuotaTable()
+    for address, rate in quotas.items():
+        table.set(((IP, address),), {CONNECTION_CREATION_RATE: rate})
+    return table
 
 
 def come(quotas: ConnectionQuotas, listener: str, times: int, now_s: float = 0.0) -> list[float]:
@@ -148,8 +147,8 @@ def test_an_address_has_so_many_and_some_have_other_numbers() -> None:
 
 
 def test_who_connects_too_fast_from_one_address_is_refused_late() -> None:
-    quotas = quotas_of(broker=Limits(rate=3))
-    quotas.address_rates.replace(rates(default=1, _192_0_2_1=2))
+    table = table_of({None: 1, HOST: 2})
+    quotas = quotas_of(lambda: table, broker=Limits(rate=3))
     for number in range(50):
         quotas.arrive(IN, 0.0)
         refusal = quotas.refusal(IN, HOST, 0.0)
@@ -165,22 +164,25 @@ def test_who_connects_too_fast_from_one_address_is_refused_late() -> None:
 
 
 def test_rates_of_addresses_change() -> None:
-    found = AddressRates()
+    table = QuotaTable()
+    found = AddressRates(lambda: table)
     assert found.over_s(HOST, 0.0) == 0.0
     assert len(found) == 0  # nothing is kept of who has no limit
-    found.replace(rates(default=1, _192_0_2_1=100))
+    table = table_of({None: 1, HOST: 100})
     assert [found.limit(HOST), found.limit("192.0.2.2")] == [100, 1]
     assert [found.over_s(HOST, 0.0) for _ in range(50)] == [0.0] * 50
-    found.replace(rates(default=1))
+    table.set(((IP, HOST),), {})
     assert found.over_s(HOST, 0.0) > 0
-    found.replace({((IP, HOST),): {}, (("user", "alice"),): {"producer_byte_rate": 1.0}})
+    table.set(((IP, None),), {})
+    table.set((("user", "alice"),), {"producer_byte_rate": 1.0})
     assert found.limit(HOST) is None
+    assert found.over_s("192.0.2.2", 11.0) == 0.0
     assert len(found) == 0
 
 
 def test_what_is_remembered_of_addresses_is_bounded() -> None:
-    found = AddressRates(addresses_max=100)
-    found.replace(rates(default=1))
+    table = table_of({None: 1})
+    found = AddressRates(lambda: table, addresses_max=100)
     slow = "198.51.100.1"
     for _ in range(10):
         assert found.over_s(slow, 0.0) == 0.0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraftpy.core.config import BrokerConfig
-from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP
+from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, QuotaTable
 from kraftpy.server.network import accepting as module
 from kraftpy.server.network.accepting import address_of, limits_of
 from kraftpy.server.network.connection import Connection
@@ -68,7 +68,8 @@ class Client:
 class Door:
     """A listener with two ports, and the clients of a test."""
 
-    def __init__(self, listener: Listener, config: BrokerConfig) -> None:
+    def __init__(self, listener: Listener, config: BrokerConfig, quotas: QuotaTable) -> None:
+        self.quotas = quotas
         self.listener = listener
         self.acceptor = listener.acceptor
         self._config = config
@@ -106,8 +107,11 @@ async def door(**settings: str) -> AsyncIterator[Door]:
     keys = {key.replace("_", "."): value for key, value in settings.items()}
     config = BrokerConfig.from_properties({**FILE, **keys})
     echo: Any = Echo()
-    listener = Listener(asyncio.get_running_loop(), config, echo, lambda _: None)
-    opened = Door(listener, config)
+    quotas = QuotaTable()
+    listener = Listener(
+        asyncio.get_running_loop(), config, echo, lambda _: None, quotas=lambda: quotas
+    )
+    opened = Door(listener, config, quotas)
     try:
         yield opened
     finally:
@@ -270,11 +274,10 @@ async def test_who_connects_too_fast_from_an_address_is_closed_late(
 ) -> None:
     monkeypatch.setattr(module, "LATE_MAX", 2)
     async with door() as opened:
-        rates = opened.acceptor.quotas.address_rates
-        rates.replace({((IP, "127.0.0.2"),): {CONNECTION_CREATION_RATE: 1000.0}})
+        opened.quotas.set(((IP, "127.0.0.2"),), {CONNECTION_CREATION_RATE: 1000.0})
         for _ in range(30):
             assert await opened.connect(OUT, "127.0.0.2").answered()
-        rates.replace({((IP, "127.0.0.2"),): {CONNECTION_CREATION_RATE: 1.0}})
+        opened.quotas.set(((IP, "127.0.0.2"),), {CONNECTION_CREATION_RATE: 1.0})
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         refused = [opened.connect(OUT, "127.0.0.2") for _ in range(4)]
