@@ -90,6 +90,13 @@ _REQUESTS = Row(
             _rate("kraftpy_logins_total", "{{instance}} {{result}}", "instance, result"),
         ),
         graph(
+            "Denied by ACLs",
+            "What clients asked for and may not do. The log of kafka.authorizer.logger says who "
+            "and what.",
+            PER_SECOND,
+            _rate("kraftpy_access_denials_total", "{{instance}}", "instance"),
+        ),
+        graph(
             "Until certificates expire",
             "A certificate that is written anew is taken within ten seconds.",
             SECONDS,

@@ -87,6 +87,10 @@ _NATIVE = (
         "Logins by SASL that have ended: done, or failed, for whatever reason.",
         "result",
     ),
+    counter(
+        "kraftpy_access_denials_total",
+        "How often somebody was denied something by the ACLs; kafka.authorizer.logger says what.",
+    ),
     gauge(
         "kraftpy_request_memory_bytes",
         "Memory of requests that have not arrived completely, and of long ones until they are "

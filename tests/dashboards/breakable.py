@@ -6,7 +6,8 @@ names has
 * `slow-disk`: every fsync takes `SLOW_S` longer;
 * `defect`: the handler of ListGroups fails;
 * `no-twin`: the broker whose id is in the file doesn't fetch the log of claims;
-* `few-offsets`: metrics tell of `OFFSETS` committed offsets, not of 100,000.
+* `few-offsets`: metrics tell of `OFFSETS` committed offsets, not of 100,000;
+* `old-certificate`: metrics tell of a certificate that is good for `LEFT_S`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SLOW_DISK = "slow-disk"
 DEFECT = "defect"
 FEW_OFFSETS = "few-offsets"
 NO_TWIN = "no-twin"
+OLD_CERTIFICATE = "old-certificate"
+LEFT_S = 10 * 86400.0
 SLOW_S = 1.2
 OFFSETS = 1
 
@@ -60,6 +63,17 @@ def _break(folder: Path) -> None:
         return groups(self)
 
     metrics.BrokerNumbers._groups = limited  # type: ignore[method-assign]
+    old, topics = folder / OLD_CERTIFICATE, metrics.BrokerNumbers._topics
+
+    def with_certificate(self: metrics.BrokerNumbers) -> Iterator[Frame]:
+        if old.exists():
+            samples = metrics.Samples()
+            expiry_s = time.time() + LEFT_S
+            samples.add("kraftpy_tls_certificate_expiry_timestamp_seconds", expiry_s, "SSL")
+            yield samples.frame()
+        yield from topics(self)
+
+    metrics.BrokerNumbers._topics = with_certificate  # type: ignore[method-assign]
     no_twin, add = folder / NO_TWIN, ReplicaFetcher.add
 
     def choosy(self: ReplicaFetcher, partition: Partition) -> None:

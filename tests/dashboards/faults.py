@@ -2,8 +2,8 @@
 
 A fault is a context manager: what it does when it is entered makes its alerts fire, as long as it
 isn't left, and leaving it heals. All do to the nodes what happens to nodes; only the slow disk, the
-defect and the limit of offsets, which would take 100,000 of them in every scrape, are asked of a
-build that can have them (`breakable`).
+defect, the old certificate and the limit of offsets, which would take 100,000 of them in every
+scrape, are asked of a build that can have them (`breakable`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, NO_TWIN, SLOW_DISK
+from tests.dashboards.breakable import DEFECT, FEW_OFFSETS, NO_TWIN, OLD_CERTIFICATE, SLOW_DISK
 from tests.dashboards.ground import Fault, Ground, elsewhere, others, placed, until_it_holds, wait
 from tests.dashboards.load import TIMEOUT_S
 from tests.endpoints import metrics_address
@@ -516,6 +516,11 @@ FAULTS = (
     Fault("bits flip in a compacted topic", ("KraftpyCompactionFailing",), _damaged_segments),
     Fault("a handler of requests has a defect", ("KraftpyDefect",), _defect),
     Fault("more connections than may be", ("KraftpyConnectionsRefused",), _many_connections),
+    Fault(
+        "a certificate is old",
+        ("KraftpyCertificateExpires",),
+        lambda ground: _switched_on(ground, OLD_CERTIFICATE),
+    ),
     Fault("the limit of open files is lowered", ("KraftpyOpenFiles",), _few_files),
     Fault(
         "a transaction ends while a partition of it has no leader",

@@ -23,12 +23,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from kraftpy.client.cluster import Cluster as OwnCluster
 from kraftpy.client.consumer import Consumer as OwnConsumer
+from kraftpy.core.config.kinds import STANDARD_AUTHORIZER
 from kraftpy.metrics.admission import CONNECTIONS_MAX
 from kraftpy.metrics.catalog import CATALOG
+from kraftpy.protocol import messages as m
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker, BrokerError, Cluster
 from tests import warm
 from tests.endpoints import metrics_address
 from tests.processes import free_port
+from tests.server.wire import Wire
 from tests.waiting import wait_until
 
 RECORDS = 100
@@ -222,6 +227,24 @@ def test_errors_inside_an_answer_are_counted_too(broker: Broker) -> None:
         admin.create_topics([NewTopic("used", 1, 1)])["used"].result()
     found = scrape(broker.config)
     assert found["kraftpy_request_errors_total", "CreateTopics", "TOPIC_ALREADY_EXISTS"] == 1
+
+
+def test_denials_and_connections_are_counted() -> None:
+    with Broker(
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        kraftpy_metrics_listener=f"127.0.0.1:{free_port()}",
+    ) as guarded:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                wire = stack.enter_context(Wire(guarded.host, guarded.port))
+                answer = wire.call(ApiKey.DESCRIBE_ACLS, 3, m.DescribeAclsRequest(1))
+                assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            found = scrape(guarded.config)
+        assert found["kraftpy_access_denials_total",] == 3
+        assert found["kraftpy_connections_accepted_total",] >= 3
+        assert found["kraftpy_connections_refused_total",] == 0
+        assert found["kraftpy_connections_delayed_total", "PLAINTEXT"] == 0
+        assert found["kraftpy_connections_wait_seconds_total", "PLAINTEXT"] == 0
 
 
 def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker) -> None:

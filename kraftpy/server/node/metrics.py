@@ -131,6 +131,7 @@ class BrokerNumbers:
             samples.add("kraftpy_tls_certificate_expiry_timestamp_seconds", expiry_s, tls.name)
         samples.add("kraftpy_logins_total", listener.logins.done, "done")
         samples.add("kraftpy_logins_total", listener.logins.failed, "failed")
+        samples.add("kraftpy_access_denials_total", broker.audit.denials)
         samples.add("kraftpy_request_memory_bytes", listener.request_memory_bytes)
         samples.add("kraftpy_response_memory_bytes", listener.answer_memory_bytes)
         return samples.frame()
