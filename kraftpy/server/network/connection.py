@@ -17,7 +17,8 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
   READ_AHEAD_MAX_BYTES, and answers that wait behind an earlier one by WAITING_MAX_BYTES. What the
-  peer hasn't taken of its answers counts in `queued.max.response.bytes`, slices of files aside.
+  peer hasn't taken of its answers counts in `queued.max.response.bytes`, slices of files aside
+  that no channel has sealed yet.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class Channel(Protocol):
     wait, other errors are OSError, and what was sent in part is tried again from there.
     `sendfile` takes descriptor, position and size of what is to be sent. `read_when` calls back
     when there is something to receive until `stop_reading`; `write_when` and `stop_writing` alike.
+    `kept_bytes` is what the channel itself keeps of what the peer hasn't taken.
     """
 
     @property
@@ -47,11 +48,15 @@ class Channel(Protocol):
     def stop_reading(self) -> None: ...
     def write_when(self, writable: Callable[[], None]) -> None: ...
     def stop_writing(self) -> None: ...
+    @property
+    def kept_bytes(self) -> int: ...
     def close(self) -> None: ...
 
 
 class PlainChannel:
     """A non-blocking socket; costs no more than the socket itself."""
+
+    kept_bytes = 0
 
     __slots__ = ("_fd", "_loop", "_sock", "recv_into", "send", "sendfile")
 
@@ -84,7 +89,7 @@ class Outbox:
 
     `on_writable` is called when there is room again after `flush` left something, which it then
     does until all is sent. `fresh_bytes` have been queued since the last flush, `unsent_bytes` is
-    what that left, slices of files aside.
+    what that left, slices of files aside, in the channel too.
     """
 
     __slots__ = (
@@ -132,7 +137,7 @@ class Outbox:
                 if not self.blocked:
                     self.blocked = True
                     self._channel.write_when(self._on_writable)
-                self.unsent_bytes = held_bytes(parts)
+                self.unsent_bytes = held_bytes(parts) + self._channel.kept_bytes
                 return False
         if self.blocked:
             self.blocked = False

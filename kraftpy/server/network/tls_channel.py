@@ -5,7 +5,8 @@ Rules:
 * What has come is decrypted until OpenSSL wants more, or there is no more room: what lies decrypted
   here makes no socket readable, so the channel calls back by itself while there is such.
 * Nothing is sealed before the last piece is in the socket, and then SEALED_BYTES at most: what a
-  peer doesn't read stays with who sends it, where it's counted. Of files so much is read at a time.
+  peer doesn't read stays with who sends it, where it's counted. Of files so much is read at a time,
+  and counts from then on (`queued.max.response.bytes`).
 * After TURN_BYTES others have their turn: encryption takes time that a socket alone doesn't.
 * What isn't TLS gets no alert: plain clients of Java's take it for the size of an answer of 352 MB
   (KAFKA-4493).
@@ -137,6 +138,14 @@ class TlsChannel:
                 return False
             sealed = self._sealed = sealed[sent:] if sent < len(sealed) else None
         return True
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is sealed and not sent: all of the piece, as it's let go of as a whole."""
+        if self._sealed is None:
+            return 0
+        whole: Any = self._sealed.obj
+        return len(whole)
 
     # -- receiving
 

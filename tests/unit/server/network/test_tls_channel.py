@@ -207,6 +207,27 @@ async def test_a_client_that_never_reads_is_sealed_no_more_than_a_piece_ahead() 
         writer.close()
 
 
+async def test_what_is_sealed_of_files_for_who_does_not_read_counts(tmp_path: Path) -> None:
+    """A slice of a file takes no memory, but the piece of it that is sealed does."""
+    path = tmp_path / "segment"
+    path.write_bytes(os.urandom(8 * 1024 * 1024))
+    file = OpenFile(os.open(path, os.O_RDONLY), path)
+    async with served(socket_send_buffer_bytes="16384") as at:  # less than a piece
+        at.echo.handle = lambda c, f: c.respond([FileSlice(file, 0, 8 * 1024 * 1024)])
+        reader, writer = await at.connect(limit=1024)
+        writer.write(frame_of(b"more") * 4)
+        await until(lambda: at.listener.answer_memory_bytes > 0)
+        connection = at.echo.connections[0]
+        channel: Any = connection._channel
+        assert len(channel._sealed) <= at.listener.answer_memory_bytes
+        assert at.listener.answer_memory_bytes <= module.SEALED_BYTES + 4 * 1024
+        assert connection.answers_held_since_s is not None  # so it's closed where room is scarce
+        for _ in range(4):
+            assert await receive(reader, 8 * 1024 * 1024) == path.read_bytes()
+        await until(lambda: at.listener.answer_memory_bytes == 0)
+        writer.close()
+
+
 class Swallowing:
     """A socket whose peer takes everything."""
 
