@@ -62,6 +62,7 @@ BROKER_KEYS = (
     "sasl.enabled.mechanisms",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
+    "connections.max.reauth.ms",
     "connection.failed.authentication.delay.ms",
     "kraftpy.bootstrap.scram.file",
     "broker.rack",

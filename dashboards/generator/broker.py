@@ -85,7 +85,8 @@ _REQUESTS = Row(
         graph(
             "Logins",
             "Failed: another password, a user or mechanism that isn't there. The log says why, "
-            "clients aren't told.",
+            "clients aren't told. Expired: a client that doesn't log in again "
+            "(connections.max.reauth.ms) was disconnected.",
             PER_SECOND,
             _rate("kraftpy_logins_total", "{{instance}} {{result}}", "instance, result"),
         ),

@@ -11,6 +11,9 @@ Rules:
 * A response frame is at most `max_response_size_bytes`; a request waits at most its timeout. After
   a timeout the connection is closed, because everything behind the missing answer would wait too.
 * Where one has to log in, that comes between the two: only ApiVersions is answered before it.
+* A broker may say for how long a login counts (KIP-368). When RENEWED_AFTER of that is over, the
+  next request, and those behind it, wait until this connection has logged in again. If it can't it
+  ends, and so does the next one, with the reason.
 * Whatever ends the connection fails every waiting request with `ConnectionLostError`.
 * Responses are received into one buffer that is used again. `request` gives a response of its own;
   `post` gives its callback one whose records are views of the buffer, without a copy.
@@ -25,7 +28,8 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from random import uniform
 from typing import Any, NamedTuple, cast
 
 import kraftpy
@@ -34,7 +38,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_response, encode_request
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.sasl import SaslError
-from kraftpy.protocol.sasl.clients import ClientLogin
+from kraftpy.protocol.sasl.clients import LoginMaker
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
 # Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
@@ -82,6 +86,9 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.UPDATE_FEATURES: (1, 2),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
+
+RENEWED_AFTER = (0.85, 0.95)
+"""A login is renewed when a share between these of its time is over, not all of them at once."""
 
 _TLS_ALERT = b"\x15\x03"
 _MAY_WANT_TLS = "it may want TLS (security.protocol=SSL, or SASL_SSL)"
@@ -138,6 +145,11 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.encrypted = False
         self.logged_in = False
+        self._login: LoginMaker | None = None
+        self._login_timeout_ms = 0
+        self._renew_at_s: float | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._held: list[tuple[list[Any], _Waiting | None]] = []  # while it is renewed
         self._client_id = client_id
         self._versions = versions
         self._max_response_size_bytes = max_response_size_bytes
@@ -166,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         versions: Mapping[ApiKey, tuple[int, int]] = CLIENT_VERSIONS,
         max_response_size_bytes: int = MAX_RESPONSE_SIZE_BYTES,
         ssl_context: ssl.SSLContext | None = None,
-        login: Callable[[], ClientLogin] | None = None,
+        login: LoginMaker | None = None,
     ) -> Connection:
         """Connects, asks for the broker's versions, and logs in.
 
@@ -194,7 +206,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await connection.negotiate(timeout_ms)
             if login is not None:
-                await connection._log_in(login(), timeout_ms)
+                connection._login, connection._login_timeout_ms = login, timeout_ms
+                await connection._log_in(login, timeout_ms)
         except BaseException:
             await connection.close()
             raise
@@ -219,10 +232,17 @@ class Connection(asyncio.BufferedProtocol):
         }
         self.features_epoch = response.finalized_features_epoch
 
-    async def _log_in(self, login: ClientLogin, timeout_ms: int) -> None:
+    async def _log_in(self, make: LoginMaker, timeout_ms: int) -> None:
         """SASL (KIP-152). Raises KafkaError with the broker's words, if it has any."""
+        try:
+            made = make()
+            login = await made if isinstance(made, Awaitable) else made
+        except SaslError as error:
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}"
+            ) from None
         handshake = messages.SaslHandshakeRequest(login.mechanism)
-        answer = await self._send(handshake, 1, timeout_ms)
+        answer = await self._send(handshake, 1, timeout_ms, to_log_in=True)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise KafkaError(
                 ErrorCode.ILLEGAL_SASL_STATE,
@@ -239,13 +259,18 @@ class Connection(asyncio.BufferedProtocol):
             token: bytes | None = login.first()
             while token is not None:
                 request = messages.SaslAuthenticateRequest(token)
-                answer = await self._send(request, 1, timeout_ms)
+                answer = await self._send(request, 1, timeout_ms, to_log_in=True)
                 if answer.error_code:
                     text = f"{self.address}: {answer.error_message or 'the login failed'}"
                     raise KafkaError(error_code(answer.error_code), text)
                 # To compute SCRAM's proof takes milliseconds, without the interpreter's lock.
                 token = await asyncio.to_thread(login.answer, bytes(answer.auth_bytes))
             self.logged_in = True
+            if answer.session_lifetime_ms > 0:
+                share = uniform(*RENEWED_AFTER)  # noqa: S311 - no secret
+                self._renew_at_s = self._loop.time() + share * answer.session_lifetime_ms / 1000
+            else:
+                self._renew_at_s = None
         except SaslError as error:
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}"
@@ -298,19 +323,16 @@ class Connection(asyncio.BufferedProtocol):
         be done with the response's records when it returns. There is no timeout. Raises
         `ConnectionLostError` when the connection is closed already.
         """
-        correlation_id = self._write(request, version)
-        self._waiting.append(
-            _Waiting(correlation_id, ApiKey(request.API_KEY), version, answered, keeps=False)
-        )
+        self._write(request, version, answered, keeps=False)
 
     async def send_unanswered(self, request: Any) -> None:
         """Sends a request that the broker never answers (Produce with acks=0)."""
         self._write(request, self.version(request.API_KEY))
         await self._drain()
 
-    async def _send(self, request: Any, version: int, timeout_ms: int) -> Any:
-        api_key = ApiKey(request.API_KEY)
-        correlation_id = self._write(request, version)
+    async def _send(
+        self, request: Any, version: int, timeout_ms: int, *, to_log_in: bool = False
+    ) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(response: Any) -> None:
@@ -321,33 +343,74 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 future.set_result(response)
 
-        self._waiting.append(_Waiting(correlation_id, api_key, version, answered, keeps=True))
+        self._write(request, version, answered, keeps=True, to_log_in=to_log_in)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._drain()
                 return await future
         except TimeoutError:
             lost = ConnectionLostError(
-                f"{self.address} did not answer {api_key.name} within {timeout_ms} ms"
+                f"{self.address} did not answer {ApiKey(request.API_KEY).name} within "
+                f"{timeout_ms} ms"
             )
             self._end(lost)
             raise lost from None
 
     # -- sending
 
-    def _write(self, request: Any, version: int) -> int:
-        """Hands a request to the socket; its correlation id."""
+    def _write(
+        self,
+        request: Any,
+        version: int,
+        answered: Callable[[Any], None] | None = None,
+        *,
+        keeps: bool = True,
+        to_log_in: bool = False,
+    ) -> None:
+        """Hands a request to the socket, or keeps it until this connection has logged in again."""
         if self.closed or self._transport is None:
             raise ConnectionLostError(f"{self.address}: the connection is closed")
         correlation_id = next(self._correlation_ids)
         parts = encode_request(request.API_KEY, version, correlation_id, self._client_id, request)
+        waiting = None
+        if answered is not None:
+            api_key = ApiKey(request.API_KEY)
+            waiting = _Waiting(correlation_id, api_key, version, answered, keeps)
+        if self._renew_at_s is not None and not to_log_in and self._renews(self._renew_at_s):
+            self._held.append((parts, waiting))
+        else:
+            self._transmit(self._transport, parts, waiting)
+
+    def _transmit(
+        self, transport: asyncio.Transport, parts: list[Any], waiting: _Waiting | None
+    ) -> None:
         size = sum(map(len, parts))
         parts.insert(0, size.to_bytes(4, "big"))
         if size < _JOINED_MAX_BYTES:
-            self._transport.write(b"".join(parts))
+            transport.write(b"".join(parts))
         else:
-            self._transport.writelines(parts)
-        return correlation_id
+            transport.writelines(parts)
+        if waiting is not None:
+            self._waiting.append(waiting)
+
+    def _renews(self, due_s: float) -> bool:
+        """Whether this connection logs in again; begins it when it is due."""
+        if self._renewal is None and self._loop.time() >= due_s:
+            self._renewal = self._loop.create_task(self._renew())
+        return self._renewal is not None
+
+    async def _renew(self) -> None:
+        assert self._login is not None
+        try:
+            await self._log_in(self._login, self._login_timeout_ms)
+        except Exception as error:  # what makes logins may be the caller's own
+            self._end(ConnectionLostError(f"the login couldn't be renewed: {error}"))
+            return
+        self._renewal = None
+        held, self._held = self._held, []
+        for parts, waiting in held:
+            if self._transport is not None and not self.closed:
+                self._transmit(self._transport, parts, waiting)
 
     async def _drain(self) -> None:
         """Waits while the peer takes too little."""
@@ -441,7 +504,11 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_writing()
         if self._transport is not None:
             self._transport.close()
+        if self._renewal is not None and self._renewal is not asyncio.current_task():
+            self._renewal.cancel()
+        held, self._held = self._held, []
         waiting, self._waiting = self._waiting, deque()
+        waiting.extend(each for _, each in held if each is not None)
         for each in waiting:
             each.answered(reason)
 

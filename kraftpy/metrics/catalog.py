@@ -84,7 +84,8 @@ _NATIVE = (
     ),
     counter(
         "kraftpy_logins_total",
-        "Logins by SASL that have ended: done, or failed, for whatever reason.",
+        "Logins by SASL: done, failed for whatever reason, renewed by who had logged in before, "
+        "or expired while somebody went on.",
         "result",
     ),
     counter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ PASSWORD = "marker-password-5"
 SETTINGS: dict[str, Any] = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    # Of brokers alone: they log in by SCRAM-SHA-256.
+    "listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": 3000,
+    "kraftpy.log.level": "debug",
 }
 
 
@@ -79,6 +83,22 @@ def test_a_cluster_replicates_and_its_groups_work(cluster: Cluster) -> None:
     consumer.close()
     cluster.restart(leader)
     wait_until(lambda: in_sync(admin, "orders") == {1, 2, 3}, "all in sync again")
+
+
+def test_brokers_log_in_again_in_time(cluster: Cluster) -> None:
+    """KIP-368: the fetchers, on whose connections replication goes on."""
+
+    def have_come_again() -> bool:
+        return all(
+            re.search(r"broker-\d-fetcher .* has logged in again", node.log_path.read_text())
+            for node in cluster.nodes.values()
+        )
+
+    admin = AdminClient(login(cluster.bootstrap))
+    new = NewTopic("renewed", 3, 3)
+    admin.create_topics([new])["renewed"].result(TIMEOUT_S)
+    wait_until(have_come_again, "every broker was logged in to again")
+    produce(cluster, "renewed", 100)
 
 
 def test_a_user_is_added_from_a_nodes_configuration(cluster: Cluster) -> None:

@@ -26,7 +26,7 @@ from kraftpy.core.config.connections import ABOVE_ZERO, OVERRIDES, PER_IP, check
 from kraftpy.core.config.ignored import why_ignored
 from kraftpy.core.config.kinds import KEY_LENGTH_MAX, ConfigError, unknown_key
 from kraftpy.core.config.listeners import prefixed_setting, refuse_plug_ins, refuse_prefixed
-from kraftpy.core.config.logins import refuse_jaas
+from kraftpy.core.config.logins import refuse_unprefixed
 from kraftpy.core.config.node import NodeSettings
 from kraftpy.core.config.noted import NotedSettings
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, settings_of
@@ -65,7 +65,7 @@ class BrokerConfig(NodeSettings):
             _refuse_zookeeper(key, value)
             refuse_prefixed(key)
             refuse_plug_ins(key)
-            refuse_jaas(key)
+            refuse_unprefixed(key)
             reason = why_ignored(key)
             if reason is None:
                 raise unknown_key(key, value, BROKER_SETTINGS)

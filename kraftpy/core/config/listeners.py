@@ -33,7 +33,11 @@ PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT",
 WITH_TLS = frozenset({SSL, SASL_SSL})
 WITH_SASL = frozenset({SASL_PLAINTEXT, SASL_SSL})
 
-_OF_SASL = ("sasl.enabled.mechanisms", "sasl.server.max.receive.size")
+_OF_SASL = (
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "sasl.server.max.receive.size",
+)
 _NOTED = settings_of(NotedSettings)
 PREFIXED: Mapping[str, Setting] = MappingProxyType(
     {

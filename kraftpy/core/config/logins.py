@@ -26,7 +26,7 @@ from kraftpy.core.config.listeners import (
     security_protocol,
 )
 from kraftpy.core.config.node import NodeSettings
-from kraftpy.core.config.sasl import JAAS_CONFIG, OF_MECHANISMS, jaas_key
+from kraftpy.core.config.sasl import JAAS_CONFIG, MAX_REAUTH, OF_MECHANISMS, key_of
 from kraftpy.core.config.settings import parse_value, settings_of
 from kraftpy.core.security.principals import reserved
 from kraftpy.frozen import dataclass
@@ -42,11 +42,15 @@ _RECEIVE_MAX = "sasl.server.max.receive.size"
 
 @dataclass(frozen=True, slots=True)
 class ListenerLogins:
-    """What a listener takes logins by; `modules` has the lines of JAAS that there are."""
+    """What a listener takes logins by; `modules` has the lines of JAAS that there are.
+
+    `limits_ms` says how long a login by each mechanism counts, 0: for ever.
+    """
 
     mechanisms: tuple[str, ...]
     max_receive_bytes: int
     modules: Mapping[str, jaas.LoginModule]
+    limits_ms: Mapping[str, int]
 
 
 class OwnLogin(NamedTuple):
@@ -73,13 +77,13 @@ def logins_of(config: NodeSettings, layers: Layers, listener: str) -> ListenerLo
         )
     modules = {}
     for mechanism in _MODULES:
-        text = own.get(jaas_key(mechanism))
+        text = own.get(key_of(mechanism, JAAS_CONFIG))
         if text is not None:
             modules[mechanism] = _module(_prefixed(listener, mechanism), mechanism, text)
     if PLAIN in mechanisms:
         _check_users(_prefixed(listener, PLAIN), modules.get(PLAIN))
     size = _value(own, _RECEIVE_MAX, config.sasl_server_max_receive_size)
-    return ListenerLogins(mechanisms, size, modules)
+    return ListenerLogins(mechanisms, size, modules, _limits_ms(config, own))
 
 
 def own_login(config: NodeSettings, layers: Layers) -> OwnLogin | None:
@@ -124,20 +128,31 @@ def check_logins(config: NodeSettings, layers: Layers) -> None:
         own_login(config, layers)
 
 
-def refuse_jaas(key: str) -> None:
-    """Raises ConfigError for lines of JAAS that no listener would have."""
+def refuse_unprefixed(key: str) -> None:
+    """Raises ConfigError for what a listener has for a mechanism, without the listener."""
     if key == JAAS_CONFIG or key in OF_MECHANISMS:
+        end = JAAS_CONFIG if key == JAAS_CONFIG else key.partition(".")[2]
         raise ConfigError(
             key,
             None,
             "set for a listener and a mechanism",
-            f"{key} is of no listener: write {PREFIX}<listener>.<mechanism>.{JAAS_CONFIG}, both in "
+            f"{key} is of no listener: write {PREFIX}<listener>.<mechanism>.{end}, both in "
             "lower case",
         )
 
 
 def _prefixed(listener: str, mechanism: str) -> str:
-    return f"{PREFIX}{listener.lower()}.{jaas_key(mechanism)}"
+    return f"{PREFIX}{listener.lower()}.{key_of(mechanism, JAAS_CONFIG)}"
+
+
+def _limits_ms(config: NodeSettings, own: Mapping[str, str]) -> Mapping[str, int]:
+    """How long logins count: the mechanism's own limit, else the listener's, else the broker's."""
+    of_listener = _value(own, MAX_REAUTH, config.connections_max_reauth_ms)
+    found = {}
+    for mechanism in _MODULES:
+        key = key_of(mechanism, MAX_REAUTH)
+        found[mechanism] = parse_value(OF_MECHANISMS[key], own[key]) if key in own else of_listener
+    return found
 
 
 def _value(own: Mapping[str, str], key: str, of_all: Any) -> Any:

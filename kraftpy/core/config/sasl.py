@@ -6,11 +6,11 @@ Users and passwords of a listener stand in a line of JAAS under
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from kraftpy.core.config import kinds
-from kraftpy.core.config.kinds import int32, one_of
+from kraftpy.core.config.kinds import int32, int64, one_of
 from kraftpy.core.config.settings import Setting, setting
 from kraftpy.core.config.tls import TlsSettings
 from kraftpy.frozen import dataclass
@@ -18,6 +18,7 @@ from kraftpy.protocol.sasl import jaas
 from kraftpy.protocol.sasl.clients import MECHANISMS
 
 JAAS_CONFIG = "sasl.jaas.config"
+MAX_REAUTH = "connections.max.reauth.ms"
 JAAS_LENGTH_MAX = jaas.LENGTH_MAX
 
 
@@ -41,6 +42,13 @@ class SaslSettings(TlsSettings):
     sasl_server_max_receive_size: int = setting(
         int32(1), "524288", "The largest request of a client that hasn't logged in."
     )
+    connections_max_reauth_ms: int = setting(
+        int64(0),
+        "0",
+        "Time for which a login counts; a client that goes on later without another one is "
+        "disconnected. 0: for ever. With the prefix of a listener, or of a listener and a "
+        "mechanism in lower case, for those alone.",
+    )
     connection_failed_authentication_delay_ms: int = setting(
         int32(0), "100", "Time after which a client is told that it couldn't log in."
     )
@@ -52,24 +60,32 @@ class SaslSettings(TlsSettings):
     )
 
 
-def jaas_key(mechanism: str) -> str:
-    """The key of a mechanism's line of JAAS, without the listener's prefix."""
-    return f"{mechanism.lower()}.{JAAS_CONFIG}"
+def key_of(mechanism: str, key: str) -> str:
+    """The key of a mechanism's own setting, without the listener's prefix."""
+    return f"{mechanism.lower()}.{key}"
+
+
+def _of(mechanism: str, key: str, kind: kinds.Kind, default: str | None, doc: str) -> Setting:
+    own = key_of(mechanism, key)
+    attribute = own.replace(".", "_").replace("-", "_")
+    return Setting(own, attribute, kind, default, doc, dynamic=False)
+
+
+def _settings_of(mechanism: str) -> Iterator[Setting]:
+    yield _of(
+        mechanism,
+        JAAS_CONFIG,
+        kinds.password("a line of JAAS", JAAS_LENGTH_MAX),
+        None,
+        f"Users or credentials of {mechanism}, as "
+        '`org.apache.kafka...LoginModule required user_NAME="PASSWORD";`.',
+    )
+    yield _of(
+        mechanism, MAX_REAUTH, int64(0), None, f"Time for which a login by {mechanism} counts."
+    )
 
 
 OF_MECHANISMS: Mapping[str, Setting] = MappingProxyType(
-    {
-        key: Setting(
-            key,
-            key.replace(".", "_").replace("-", "_"),
-            kinds.password("a line of JAAS", JAAS_LENGTH_MAX),
-            None,
-            f"Users or credentials of {mechanism}, as "
-            '`org.apache.kafka...LoginModule required user_NAME="PASSWORD";`.',
-            dynamic=False,
-        )
-        for mechanism in MECHANISMS
-        for key in [jaas_key(mechanism)]
-    }
+    {each.key: each for mechanism in MECHANISMS for each in _settings_of(mechanism)}
 )
 """Settings that a listener has for each mechanism, and only there."""

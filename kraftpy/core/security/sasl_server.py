@@ -11,6 +11,8 @@ Rules:
 * No mechanism of users makes a principal of the type `Broker`, nor one that stands for nobody or
   everybody. A broker logs in as `__broker_ID`, where the listener takes brokers
   (`broker_login`).
+* Who has logged in may have to do so again (KIP-368): after the mechanism's
+  `connections.max.reauth.ms`, and when what it was proved by ends, whichever is sooner.
 * A nonce and keys are arguments: there is no randomness in here.
 """
 
@@ -28,10 +30,14 @@ DECOY_ITERATIONS = 4096
 
 
 class Step(NamedTuple):
-    """What a client is answered; `principal` is who it is, once that is known."""
+    """What a client is answered; `principal` is who it is, once that is known.
+
+    `ends_ms` is when what it has shown ends, by the wall clock; None: never.
+    """
 
     answer: bytes
     principal: Principal | None = None
+    ends_ms: int | None = None
 
 
 class Exchange(Protocol):
@@ -47,6 +53,14 @@ class Mechanism(Protocol):
     name: str
 
     def begin(self, nonce: str) -> Exchange: ...
+
+
+def lifetime_ms(limit_ms: int, ends_ms: int | None, now_ms: int) -> int | None:
+    """How long a login counts; None: for ever. `limit_ms` is 0 where the mechanism has none."""
+    lifetimes = [limit_ms] if limit_ms > 0 else []
+    if ends_ms is not None:
+        lifetimes.append(max(ends_ms - now_ms, 0))
+    return min(lifetimes, default=None)
 
 
 # -- PLAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from kraftpy.protocol.sasl import SaslError
@@ -22,6 +23,10 @@ class ClientLogin(Protocol):
 
     def answer(self, challenge: bytes) -> bytes | None:
         """What it says to the server's answer; None if that was the last. Raises SaslError."""
+
+
+LoginMaker = Callable[[], ClientLogin | Awaitable[ClientLogin]]
+"""Makes a login, for one connection and once. Raises SaslError if there is nothing to say."""
 
 
 def login(mechanism: str, name: str, password: str, nonce: str) -> ClientLogin:

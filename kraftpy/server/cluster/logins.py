@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 
 from kraftpy.core.config import BrokerConfig
@@ -53,6 +54,11 @@ def new_nonce() -> str:
     return secrets.token_urlsafe(24)
 
 
+def now_ms() -> int:
+    """The wall clock."""
+    return int(time.time() * 1000)
+
+
 def gates(
     config: BrokerConfig, metadata: Callable[[], MetadataState], secret: QuorumSecret
 ) -> dict[str, GateRules]:
@@ -73,6 +79,8 @@ def gates(
                 max_receive_bytes=logins.max_receive_bytes,
                 failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
                 nonce=new_nonce,
+                limits_ms=logins.limits_ms,
+                now_ms=now_ms,
             )
     return found
 

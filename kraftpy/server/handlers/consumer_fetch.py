@@ -7,7 +7,7 @@ want some of a partition's keys only are `range_fetch`'s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -98,14 +98,19 @@ class Fetch:
         results = self._gather()
         if self._is_enough() or self._wait_ms <= 0:
             return self._respond(results)
-        self._ctx.patience_s = self._wait_ms / 1000
         self._future = self._broker.loop.create_future()
         self._future.add_done_callback(self._unwatch)
-        self._timer = self._broker.loop.call_later(self._wait_ms / 1000, self._finish)
+        self._timer = self._wait_for(self._finish)
         self._watch(results)
         return self._future
 
     # -- waiting
+
+    def _wait_for(self, end: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls `end` when the client doesn't want to wait longer, or may not (KIP-368)."""
+        loop, ctx = self._broker.loop, self._ctx
+        ctx.patience_s = ctx.session.patience_s(self._wait_ms, loop.time())
+        return loop.call_later(ctx.patience_s, end)
 
     def _is_enough(self) -> bool:
         if self._broker.stopping:
@@ -349,7 +354,6 @@ class LongFetch(Fetch):
         try:
             results = await self._gather_all()
             if not self._is_enough() and self._wait_ms > 0:
-                self._ctx.patience_s = self._wait_ms / 1000
                 await self._wait()
                 results = await self._gather_all()
             return await self._respond_all(results)
@@ -357,8 +361,7 @@ class LongFetch(Fetch):
             self._unwatch(None)
 
     async def _wait(self) -> None:
-        loop = self._broker.loop
-        self._timer = loop.call_later(self._wait_ms / 1000, self._stop_waiting)
+        self._timer = self._wait_for(self._stop_waiting)
         self._size_bytes = self._ready_bytes = 0
         for some in self._pieces(self._partitions):
             # Whatever comes from this look on wakes the fetch.

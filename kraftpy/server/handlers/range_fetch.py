@@ -102,8 +102,7 @@ class RangeFetch(LongFetch):
         self._enough = self._broker.loop.create_future()
         try:
             if not self._expired:
-                self._ctx.patience_s = self._wait_ms / 1000
-                self._timer = self._broker.loop.call_later(self._wait_ms / 1000, self._expire)
+                self._timer = self._wait_for(self._expire)
             await self._look_at(self._partitions)
             while not (self._expired or self._is_enough()):
                 if not self._woken:

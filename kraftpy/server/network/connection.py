@@ -178,9 +178,18 @@ class Connection:
         """It is known who asks: the next frame is for this `dispatch`."""
         self.session.principal = principal
         self.session.mechanism = mechanism
+        self.redirect(dispatch, max_frame_bytes)
+
+    def redirect(
+        self,
+        dispatch: Callable[[Connection, memoryview], int],
+        max_frame_bytes: int,
+        max_frame_setting: str = "socket.request.max.bytes",
+    ) -> None:
+        """Has this `dispatch` take the next frame, which may be so large by that setting."""
         self._dispatch = dispatch
         self._max_frame_bytes = max_frame_bytes
-        self._max_frame_setting = "socket.request.max.bytes"
+        self._max_frame_setting = max_frame_setting
 
     # -- reading
 

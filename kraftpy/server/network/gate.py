@@ -14,18 +14,27 @@ place, and requests pay nothing for having come through here. Rules (KIP-43, KIP
 * An answer that isn't there yet holds an exclusive place in the connection's order: what was sent
   behind it stays bytes.
 * What is sent behind a login that succeeds is taken by the broker as of whoever has logged in.
+
+Where a login counts for a time only, its client is told for how long, and the gate goes on looking
+at each frame (KIP-368):
+
+* SaslHandshake begins another login, if the last such one began RENEWAL_MIN_S ago or earlier; else
+  the broker answers it, with ILLEGAL_SASL_STATE. The way is the same as the first time, without
+  ApiVersions. It has to be by the same mechanism and as the same principal, or it fails.
+* Once the time is over anything else closes the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import struct
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.security.sasl_server import Exchange, Mechanism
+from kraftpy.core.security.sasl_server import Exchange, Mechanism, lifetime_ms
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
 from kraftpy.protocol import codec
@@ -41,6 +50,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Dispatch = Callable[["Connection", memoryview], int]
+
+RECEIVE_MAX = "sasl.server.max.receive.size"
+"""The setting that limits the frames of a login."""
+
 _KEY = struct.Struct(">hh").unpack_from
 _SIZE = struct.Struct(">i").pack
 
@@ -50,13 +64,19 @@ API_VERSIONS_MAX = 3
 STEPS_MAX = 8
 """How many messages a client may send in one login; no mechanism has more than three."""
 
+RENEWAL_MIN_S = 1.0
+"""How far apart the logins of one connection have to begin, but for the first two; Kafka's."""
+
+_HANDSHAKE = struct.pack(">h", ApiKey.SASL_HANDSHAKE)
+
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
     """What all gates of a listener have in common.
 
     `mechanisms` are those that logins are taken by, `offered` the names that clients are told.
-    `nonce` makes a new one.
+    `nonce` makes a new one. `limits_ms` says how long a login by a mechanism counts, 0 or nothing
+    for ever; `now_ms` is the wall clock.
     """
 
     mechanisms: Mapping[str, Mechanism]
@@ -64,22 +84,31 @@ class GateRules:
     max_receive_bytes: int
     failure_delay_s: float
     nonce: Callable[[], str]
+    limits_ms: Mapping[str, int]
+    now_ms: Callable[[], int]
 
 
 class LoginNumbers:
-    """How many logins have ended how, since the start, for metrics."""
+    """How many logins have ended how, since the start, for metrics.
 
-    __slots__ = ("done", "failed")
+    `renewed` are those of who had logged in before; `expired`: how many connections were closed
+    because they went on without.
+    """
+
+    __slots__ = ("done", "expired", "failed", "renewed")
 
     def __init__(self) -> None:
         self.done = 0
         self.failed = 0
+        self.renewed = 0
+        self.expired = 0
 
 
 class _State(Enum):
     """How far a login has come; `keys` may be asked for then."""
 
     BEGIN = "begin", (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
+    AGAIN = "again", (ApiKey.SASL_HANDSHAKE,)
     HANDSHAKE = "handshake", (ApiKey.SASL_HANDSHAKE,)
     AUTHENTICATE = "authenticate", (ApiKey.SASL_AUTHENTICATE,)
     TOKENS = "tokens", ()
@@ -100,6 +129,7 @@ class Gate:
         "_loop",
         "_mechanism",
         "_numbers",
+        "_renewal_begun_s",
         "_rules",
         "_state",
         "_steps",
@@ -109,11 +139,14 @@ class Gate:
         self,
         loop: asyncio.AbstractEventLoop,
         rules: GateRules,
-        answer_other: Callable[[Connection, memoryview], int],
-        let_in: Callable[[Connection, Principal, str], None],
+        answer_other: Dispatch,
+        let_in: Callable[[Connection, Principal, str, Dispatch], None],
         numbers: LoginNumbers,
     ) -> None:
-        """`answer_other` answers ApiVersions, `let_in` is told who has logged in by what."""
+        """`answer_other` answers ApiVersions, and everybody who is known.
+
+        `let_in` is told who has logged in by what, and what takes the frames then.
+        """
         self._loop = loop
         self._rules = rules
         self._answer_other = answer_other
@@ -124,6 +157,7 @@ class Gate:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._steps = 0
+        self._renewal_begun_s = -math.inf
 
     def dispatch(self, connection: Connection, frame: memoryview) -> int:
         """Takes one frame; never raises. Returns what `Dispatcher.dispatch` does."""
@@ -156,8 +190,10 @@ class Gate:
             self._handshake(connection, header, request.mechanism)
         else:
 
-            def answer(error: ErrorCode, text: str | None, token: bytes) -> list[Part] | None:
-                return _framed(header, SaslAuthenticateResponse(error, text, token))
+            def answer(
+                error: ErrorCode, text: str | None, token: bytes, lifetime_ms: int = 0
+            ) -> list[Part] | None:
+                return _framed(header, SaslAuthenticateResponse(error, text, token, lifetime_ms))
 
             self._token(connection, bytes(request.auth_bytes), answer)
         return 0
@@ -191,29 +227,72 @@ class Gate:
         self,
         connection: Connection,
         token: bytes,
-        answer: Callable[[ErrorCode, str | None, bytes], list[Part] | None],
+        answer: Callable[..., list[Part] | None],
     ) -> None:
         assert self._exchange is not None
         self._steps += 1
+        before = connection.session
         try:
             if self._steps > STEPS_MAX:
                 raise SaslError("more messages than a login has")
+            if before.mechanism not in (None, self._mechanism):
+                raise SaslError(f"the first login was by {before.mechanism}")
             step = self._exchange.step(token)
+            if before.mechanism is not None and step.principal not in (None, before.principal):
+                raise SaslError(f"the first login was as {before.principal}")
         except SaslError as error:
             text = f"Authentication failed with SASL mechanism {self._mechanism}"
             parts = answer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"")
             self._fail(connection, str(error), parts)
             return
-        parts = answer(ErrorCode.NONE, None, step.answer)
+        lifetime = None
+        if step.principal is not None:
+            limit_ms = self._rules.limits_ms.get(self._mechanism, 0)
+            lifetime = lifetime_ms(limit_ms, step.ends_ms, self._rules.now_ms())
+        parts = answer(ErrorCode.NONE, None, step.answer, lifetime or 0)
         assert parts is not None
         connection.respond(parts)
         if step.principal is not None:
-            self._exchange = None
-            self._state = _State.OVER
-            self._numbers.done += 1
-            self._let_in(connection, step.principal, self._mechanism)
+            self._open(connection, step.principal, lifetime)
 
-    def _answer_token(self, error: ErrorCode, _text: str | None, token: bytes) -> list[Part] | None:
+    def _open(self, connection: Connection, principal: Principal, lifetime_ms: int | None) -> None:
+        self._exchange = None
+        self._state = _State.OVER
+        session = connection.session
+        if session.mechanism is None:
+            self._numbers.done += 1
+        else:
+            self._numbers.renewed += 1
+            log.debug("%s (%s) has logged in again", connection.client_id, connection.peer)
+        if lifetime_ms is None:
+            session.expires_s, dispatch = None, self._answer_other
+        else:
+            session.expires_s = self._loop.time() + lifetime_ms / 1000
+            dispatch = self.watch
+        self._let_in(connection, principal, self._mechanism, dispatch)
+
+    def watch(self, connection: Connection, frame: memoryview) -> int:
+        """Takes one frame of somebody whose login counts for a time, as `dispatch` does."""
+        now_s = self._loop.time()
+        if frame[:2] == _HANDSHAKE and now_s - self._renewal_begun_s >= RENEWAL_MIN_S:
+            limit = self._rules.max_receive_bytes
+            if len(frame) > limit:
+                connection.close(f"a request of {len(frame)} bytes is outside 1..{limit}")
+                return 0
+            self._renewal_begun_s = now_s
+            self._state, self._steps = _State.AGAIN, 0
+            connection.redirect(self.dispatch, limit, RECEIVE_MAX)
+            return self.dispatch(connection, frame)
+        expires_s = connection.session.expires_s
+        if expires_s is not None and now_s >= expires_s:
+            self._numbers.expired += 1
+            connection.close("its login has expired, and it went on without another one")
+            return 0
+        return self._answer_other(connection, frame)
+
+    def _answer_token(
+        self, error: ErrorCode, _text: str | None, token: bytes, _lifetime_ms: int = 0
+    ) -> list[Part] | None:
         """A token without a header; what has failed isn't answered (KIP-152 is why there is 1)."""
         return None if error else [_SIZE(len(token)) + token]
 

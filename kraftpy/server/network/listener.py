@@ -25,7 +25,7 @@ from kraftpy.events import emit
 from kraftpy.server.network.accepting import Acceptor
 from kraftpy.server.network.connection import Connection, Scratch
 from kraftpy.server.network.dispatch import Dispatcher
-from kraftpy.server.network.gate import Gate, GateRules, LoginNumbers
+from kraftpy.server.network.gate import RECEIVE_MAX, Dispatch, Gate, GateRules, LoginNumbers
 from kraftpy.server.network.handshakes import Handshake, Handshakes
 from kraftpy.server.network.memory import MEMORY_STALL_MAX_S, MEMORY_WAIT_MAX_S, QueueMemory
 from kraftpy.server.network.sending import Channel, PlainChannel
@@ -227,15 +227,17 @@ class Listener:
         return {
             "dispatch": gate.dispatch,
             "max_frame_bytes": rules.max_receive_bytes,
-            "max_frame_setting": "sasl.server.max.receive.size",
+            "max_frame_setting": RECEIVE_MAX,
         }
 
-    def _let_in(self, connection: Connection, principal: Principal, mechanism: str) -> None:
+    def _let_in(
+        self, connection: Connection, principal: Principal, mechanism: str, dispatch: Dispatch
+    ) -> None:
         self._leave_gate(connection)
         connection.let_in(
             principal,
             mechanism,
-            dispatch=self._dispatcher.dispatch,
+            dispatch=dispatch,
             max_frame_bytes=self._config.socket_request_max_bytes,
         )
 

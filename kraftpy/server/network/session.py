@@ -13,14 +13,16 @@ class Session:
 
     `host` and `peer` are the client's address without and with its port; `listener` is the name of
     the listener, `local_host` and `local_port` the address that the client has connected to.
-    `mechanism` is what it has logged in by, None without a login. `view` is what the principal may
-    do, None where there is no authorizer or it wasn't asked yet.
+    `mechanism` is what it has logged in by, None without a login, and `expires_s` when that ends,
+    as a time of the loop; None: never. `view` is what the principal may do, None where there is no
+    authorizer or it wasn't asked yet.
     """
 
     passed_on = False
     """Whether another broker has sent the request on."""
 
     __slots__ = (
+        "expires_s",
         "host",
         "listener",
         "local_host",
@@ -41,11 +43,19 @@ class Session:
     ) -> None:
         self.principal = principal
         self.mechanism: str | None = None
+        self.expires_s: float | None = None
         self.view: View | None = None
         self.listener = listener
         self.host, port = peer
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.local_host, self.local_port = local
+
+    def patience_s(self, wanted_ms: int, now_s: float) -> float:
+        """How long somebody who wants to wait so long can: not beyond the end of the login."""
+        wanted_s = wanted_ms / 1000
+        if self.expires_s is None:
+            return wanted_s
+        return min(wanted_s, max(self.expires_s - now_s, 0.0))
 
     @classmethod
     def of(cls, sock: socket.socket, listener: str, principal: Principal = ANONYMOUS) -> Session:

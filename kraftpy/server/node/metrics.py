@@ -129,8 +129,11 @@ class BrokerNumbers:
         for tls in listener.tls.by_name.values():
             expiry_s = tls.certificate.not_after_s
             samples.add("kraftpy_tls_certificate_expiry_timestamp_seconds", expiry_s, tls.name)
-        samples.add("kraftpy_logins_total", listener.logins.done, "done")
-        samples.add("kraftpy_logins_total", listener.logins.failed, "failed")
+        logins = listener.logins
+        samples.add("kraftpy_logins_total", logins.done, "done")
+        samples.add("kraftpy_logins_total", logins.failed, "failed")
+        samples.add("kraftpy_logins_total", logins.renewed, "renewed")
+        samples.add("kraftpy_logins_total", logins.expired, "expired")
         samples.add("kraftpy_access_denials_total", broker.audit.denials)
         samples.add("kraftpy_request_memory_bytes", listener.request_memory_bytes)
         samples.add("kraftpy_response_memory_bytes", listener.answer_memory_bytes)

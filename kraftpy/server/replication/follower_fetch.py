@@ -181,7 +181,7 @@ class _FollowerFetch:
         if response is not None:
             return response
         ctx.may_overlap = True
-        ctx.patience_s = self._wait_ms / 1000
+        ctx.patience_s = ctx.session.patience_s(self._wait_ms, self._broker.loop.time())
         self._future = PromptFuture(loop=self._broker.loop)
         self._session.park(self, self._broker.loop, ctx.patience_s)
         return self._future

@@ -22,7 +22,8 @@ FAILED = messages.SaslAuthenticateResponse(
 class SaslPeer(Peer):
     """Takes logins of `users`, names with passwords; SCRAM with so many iterations.
 
-    `impostor` knows no password and lets everybody in.
+    `impostor` knows no password and lets everybody in. A login counts for `lifetime_ms`, 0: for
+    ever.
     """
 
     def __init__(self, users: dict[str, str], mechanisms: tuple[str, ...]) -> None:
@@ -31,6 +32,7 @@ class SaslPeer(Peer):
         self.mechanisms = mechanisms
         self.iterations = 4096
         self.impostor = False
+        self.lifetime_ms = 0
         self.logins: list[str] = []
         self.versions[ApiKey.SASL_HANDSHAKE] = (0, 1)
         self.versions[ApiKey.SASL_AUTHENTICATE] = (0, 2)
@@ -52,7 +54,7 @@ class SaslPeer(Peer):
             if self.users.get(login.name) != login.password:
                 return FAILED
             self.logins.append(login.name)
-            return messages.SaslAuthenticateResponse()
+            return messages.SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
         return self._scram(token)
 
     def _scram(self, token: bytes) -> Any:
@@ -75,7 +77,9 @@ class SaslPeer(Peer):
             return FAILED
         self.logins.append(first.name)
         answer = scram.server_final(mechanism, keys.server_key, signed)
-        return messages.SaslAuthenticateResponse(auth_bytes=answer)
+        return messages.SaslAuthenticateResponse(
+            auth_bytes=answer, session_lifetime_ms=self.lifetime_ms
+        )
 
 
 def listening_context(authority: Authority, folder: Path, **options: Any) -> ssl.SSLContext:

@@ -149,3 +149,28 @@ def test_brokers_that_could_not_log_in_are_refused(settings: dict[str, str], pro
         config_of(**settings, **{"sasl.mechanism.inter.broker.protocol": "PLAIN"})
     assert problem in str(caught.value)
     assert MARKER not in str(caught.value)
+
+
+def test_how_long_logins_count_is_said_for_all_a_listener_or_its_mechanism() -> None:
+    config = config_of(
+        **{
+            "connections.max.reauth.ms": "10",
+            "listener.name.in.connections.max.reauth.ms": "20",
+            "listener.name.in.scram-sha-512.connections.max.reauth.ms": "0",
+        }
+    )
+    inside, outside = logins_of(config, config, "IN"), logins_of(config, config, "OUT")
+    assert inside is not None
+    assert outside is not None
+    assert inside.limits_ms["SCRAM-SHA-512"] == 0
+    assert inside.limits_ms["SCRAM-SHA-256"] == 20
+    assert outside.limits_ms["SCRAM-SHA-512"] == 10
+
+
+@pytest.mark.parametrize("value", ["-1", "soon", ""])
+def test_how_long_logins_count_is_a_number(value: str) -> None:
+    for prefix in ("", "listener.name.in.", "listener.name.in.plain."):
+        with pytest.raises(ConfigError, match="a whole number, 0 or more"):
+            config_of(**{f"{prefix}connections.max.reauth.ms": value})
+    with pytest.raises(ConfigError, match=r"write listener\.name\.<listener>\.<mechanism>\.conn"):
+        config_of(**{"plain.connections.max.reauth.ms": "1"})

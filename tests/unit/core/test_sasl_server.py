@@ -20,6 +20,7 @@ from kraftpy.core.security.principals import BROKER, USER, Principal
 from kraftpy.core.security.sasl_server import (
     PlainMechanism,
     ScramMechanismServer,
+    lifetime_ms,
     user_lookup,
 )
 from kraftpy.protocol.sasl import SaslError, plain, scram
@@ -59,7 +60,7 @@ def log_in(
     assert challenge.principal is None
     final = client.answer(challenge.answer)
     assert final is not None
-    answer, principal = exchange.step(final)
+    answer, principal, _ = exchange.step(final)
     assert principal is not None
     assert client.answer(answer) is None, "the server proves itself"
     return principal
@@ -188,7 +189,7 @@ def test_tokens_are_not_there_yet() -> None:
 
 def plain_step(options: Mapping[str, str], name: str, password: str) -> Principal | None:
     exchange = PlainMechanism(options, b"key").begin("")
-    answer, principal = exchange.step(plain.PlainClient(name, password).first())
+    answer, principal, _ = exchange.step(plain.PlainClient(name, password).first())
     assert answer == b""
     return principal
 
@@ -258,3 +259,21 @@ def test_what_follows_from_the_secret_does_not_follow_from_each_other() -> None:
     made = [broker_password(SECRET, 1), broker_password(SECRET, 2), decoy_key(SECRET).hex()]
     assert len(set(made)) == 3
     assert broker_user(1) == "__broker_1"
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "ends_ms", "expected"),
+    [
+        (0, None, None),
+        (500, None, 500),
+        (0, 1300, 300),
+        (500, 1300, 300),
+        (200, 1300, 200),
+        (0, 1000, 0),
+        (500, 900, 0),
+    ],
+)
+def test_a_login_counts_until_the_sooner_of_its_ends(
+    limit_ms: int, ends_ms: int | None, expected: int | None
+) -> None:
+    assert lifetime_ms(limit_ms, ends_ms, now_ms=1000) == expected

@@ -17,6 +17,7 @@ from kraftpy.protocol.sasl.clients import ClientLogin, login
 from kraftpy.quorum.credentials import QuorumSecret
 from kraftpy.server.cluster.logins import gates, new_nonce
 from kraftpy.server.handlers import sasl
+from kraftpy.server.network.connection import Connection
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener, bind
 from tests.server.wire import Wire
@@ -80,6 +81,11 @@ class Door:
             sock = bind("127.0.0.1", 0)
             self.ports[name] = sock.getsockname()[1]
             self.listener.start(sock, name)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return list(self.listener._connections)
 
     def wire(self, listener: str = "SASL") -> Wire:
         return Wire("127.0.0.1", self.ports[listener], timeout_s=10.0)

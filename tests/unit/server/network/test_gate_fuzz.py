@@ -51,7 +51,7 @@ class Peer:
         self.closed = False
         self.client_id: str | None = None
         self.peer = "peer:1"
-        self.session = SimpleNamespace(listener="SASL")
+        self.session = SimpleNamespace(listener="SASL", mechanism=None, expires_s=None)
         self.answered = 0
         self.let_in: list[str] = []
 
@@ -171,7 +171,7 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
             cast(asyncio.AbstractEventLoop, Loop()),
             rules,
             answer_other,
-            lambda _, principal, mechanism: let_in.append(f"{principal} by {mechanism}"),
+            lambda _, principal, mechanism, __: let_in.append(f"{principal} by {mechanism}"),
             numbers,
         )
         for frame in choose.choice(conversations):
