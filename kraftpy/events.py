@@ -245,6 +245,10 @@ EVENTS: dict[str, Kind] = {
         "peer client listener mechanism reason",
         of_peer=True,
     ),
+    "token-keys-refused": _kind(
+        "The keys that tokens are signed with can't be read; what was there before stays.",
+        "listener url reason",
+    ),
     "request-failed": _kind(
         "A defect kept a request from being answered; its traceback follows.",
         "peer client api version reason",

@@ -23,6 +23,7 @@ from kraftpy.core.config.connections import ABOVE_ZERO, CREATION_RATE, MAX_CONNE
 from kraftpy.core.config.connections import ConnectionSettings as ConnectionKeys
 from kraftpy.core.config.kinds import INT_MAX, ConfigError, closest, int32, shorten
 from kraftpy.core.config.noted import NotedSettings
+from kraftpy.core.config.oauth import SETTINGS as OF_TOKENS
 from kraftpy.core.config.sasl import OF_MECHANISMS, SaslSettings
 from kraftpy.core.config.settings import Setting, parse_value, settings_of
 from kraftpy.core.config.tls import TlsSettings as TlsKeys
@@ -43,6 +44,7 @@ PREFIXED: Mapping[str, Setting] = MappingProxyType(
     {
         **{key: each for key, each in settings_of(TlsKeys).items() if key not in _NOTED},
         **{key: settings_of(SaslSettings)[key] for key in _OF_SASL},
+        **OF_TOKENS,
         **OF_MECHANISMS,
         **{
             key: replace(settings_of(ConnectionKeys)[key], kind=int32(1))

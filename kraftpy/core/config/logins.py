@@ -26,17 +26,31 @@ from kraftpy.core.config.listeners import (
     security_protocol,
 )
 from kraftpy.core.config.node import NodeSettings
+from kraftpy.core.config.oauth import (
+    HANDLER,
+    UNSIGNED,
+    ListenerTokens,
+    OAuthSettings,
+    is_loopback,
+)
+from kraftpy.core.config.oauth import SETTINGS as OF_TOKENS
 from kraftpy.core.config.sasl import JAAS_CONFIG, MAX_REAUTH, OF_MECHANISMS, key_of
 from kraftpy.core.config.settings import parse_value, settings_of
 from kraftpy.core.security.principals import reserved
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.sasl import jaas
+from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN, USER_OPTION
 from kraftpy.protocol.sasl.scram import HASHES, SHA_256
 from kraftpy.secret import Secret
 
-_MODULES = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}
+_MODULES = {
+    PLAIN: "PlainLoginModule",
+    **dict.fromkeys(HASHES, "ScramLoginModule"),
+    OAUTHBEARER: "OAuthBearerLoginModule",
+}
 _ENABLED = "sasl.enabled.mechanisms"
+_KEYS = "sasl.oauthbearer.jwks.endpoint.url"
 _RECEIVE_MAX = "sasl.server.max.receive.size"
 
 
@@ -44,13 +58,15 @@ _RECEIVE_MAX = "sasl.server.max.receive.size"
 class ListenerLogins:
     """What a listener takes logins by; `modules` has the lines of JAAS that there are.
 
-    `limits_ms` says how long a login by each mechanism counts, 0: for ever.
+    `limits_ms` says how long a login by each mechanism counts, 0: for ever. `tokens` is there with
+    OAUTHBEARER alone.
     """
 
     mechanisms: tuple[str, ...]
     max_receive_bytes: int
     modules: Mapping[str, jaas.LoginModule]
     limits_ms: Mapping[str, int]
+    tokens: ListenerTokens | None
 
 
 class OwnLogin(NamedTuple):
@@ -83,7 +99,8 @@ def logins_of(config: NodeSettings, layers: Layers, listener: str) -> ListenerLo
     if PLAIN in mechanisms:
         _check_users(_prefixed(listener, PLAIN), modules.get(PLAIN))
     size = _value(own, _RECEIVE_MAX, config.sasl_server_max_receive_size)
-    return ListenerLogins(mechanisms, size, modules, _limits_ms(config, own))
+    tokens = _tokens(config, own, listener) if OAUTHBEARER in mechanisms else None
+    return ListenerLogins(mechanisms, size, modules, _limits_ms(config, own), tokens)
 
 
 def own_login(config: NodeSettings, layers: Layers) -> OwnLogin | None:
@@ -143,6 +160,36 @@ def refuse_unprefixed(key: str) -> None:
 
 def _prefixed(listener: str, mechanism: str) -> str:
     return f"{PREFIX}{listener.lower()}.{key_of(mechanism, JAAS_CONFIG)}"
+
+
+def _tokens(config: NodeSettings, own: Mapping[str, str], listener: str) -> ListenerTokens:
+    """Which tokens a listener takes: by its mechanism's keys, else its own, else the broker's."""
+    values: dict[str, Any] = {}
+    for key, each in OF_TOKENS.items():
+        text = own.get(key_of(OAUTHBEARER, key), own.get(key))
+        of_all = getattr(config, each.attribute)
+        values[each.attribute] = of_all if text is None else parse_value(each, text)
+    settings = OAuthSettings(**values)
+    handler = own.get(key_of(OAUTHBEARER, HANDLER), "").strip()
+    if handler == UNSIGNED:
+        host = next(each.host for each in config.broker_listeners if each.name == listener)
+        if not is_loopback(host):
+            raise ConfigError(
+                f"{PREFIX}{listener.lower()}.{key_of(OAUTHBEARER, HANDLER)}",
+                handler,
+                "set on loopback only",
+                f"listener {listener} would take tokens without a signature, that anybody can "
+                f"make, at {host or 'every address'}: that is for tests, on 127.0.0.1",
+            )
+    elif settings.sasl_oauthbearer_jwks_endpoint_url is None:
+        raise ConfigError(
+            _KEYS,
+            None,
+            "set where OAUTHBEARER is enabled",
+            f"OAUTHBEARER is enabled at listener {listener} and {_KEYS} isn't set: "
+            "file:///PATH or https://HOST/PATH of the keys that tokens are signed with",
+        )
+    return ListenerTokens(settings, handler == UNSIGNED)
 
 
 def _limits_ms(config: NodeSettings, own: Mapping[str, str]) -> Mapping[str, int]:

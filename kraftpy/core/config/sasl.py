@@ -11,23 +11,26 @@ from types import MappingProxyType
 
 from kraftpy.core.config import kinds
 from kraftpy.core.config.kinds import int32, int64, one_of
+from kraftpy.core.config.oauth import HANDLER, HANDLERS, OAuthSettings
+from kraftpy.core.config.oauth import SETTINGS as OF_TOKENS
 from kraftpy.core.config.settings import Setting, setting
-from kraftpy.core.config.tls import TlsSettings
 from kraftpy.frozen import dataclass
 from kraftpy.protocol.sasl import jaas
 from kraftpy.protocol.sasl.clients import MECHANISMS
+from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 
 JAAS_CONFIG = "sasl.jaas.config"
 MAX_REAUTH = "connections.max.reauth.ms"
 JAAS_LENGTH_MAX = jaas.LENGTH_MAX
+OFFERED = (*MECHANISMS, OAUTHBEARER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaslSettings(TlsSettings):
+class SaslSettings(OAuthSettings):
     """What `BrokerConfig` has for SASL."""
 
     sasl_enabled_mechanisms: tuple[str, ...] | None = setting(
-        kinds.text_list(f"some of {', '.join(MECHANISMS)}, comma-separated", *MECHANISMS),
+        kinds.text_list(f"some of {', '.join(OFFERED)}, comma-separated", *OFFERED),
         None,
         "The mechanisms that clients may log in by. Kafka's default is GSSAPI, which isn't there: "
         "a listener with SASL needs this.",
@@ -83,9 +86,14 @@ def _settings_of(mechanism: str) -> Iterator[Setting]:
     yield _of(
         mechanism, MAX_REAUTH, int64(0), None, f"Time for which a login by {mechanism} counts."
     )
+    if mechanism == OAUTHBEARER:
+        doc = "The class by which Kafka judges tokens; it may be left out but for unsigned tokens."
+        yield _of(mechanism, HANDLER, one_of(*HANDLERS), None, doc)
+        for each in OF_TOKENS.values():
+            yield _of(mechanism, each.key, each.kind, None, each.doc)
 
 
 OF_MECHANISMS: Mapping[str, Setting] = MappingProxyType(
-    {each.key: each for mechanism in MECHANISMS for each in _settings_of(mechanism)}
+    {each.key: each for mechanism in OFFERED for each in _settings_of(mechanism)}
 )
 """Settings that a listener has for each mechanism, and only there."""

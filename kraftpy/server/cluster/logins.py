@@ -14,8 +14,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.addresses import Listener
@@ -37,12 +40,18 @@ from kraftpy.core.security.sasl_server import (
     ScramMechanismServer,
     user_lookup,
 )
+from kraftpy.core.security.tokens import OAuthMechanism, TokenRules, open_unsigned
 from kraftpy.protocol.sasl.clients import ClientLogin, login
+from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN
 from kraftpy.protocol.sasl.scram import SHA_256
 from kraftpy.quorum.credentials import QuorumSecret, is_loopback
+from kraftpy.secret import Secret
 from kraftpy.server.network.gate import GateRules
 from kraftpy.server.network.session import Session
+from kraftpy.server.network.token_keys import KeysEndpoint, TokenKeys
+from kraftpy.tls.contexts import client_context
+from kraftpy.tls.settings import StoreSettings, TlsError, TlsSettings
 
 log = logging.getLogger(__name__)
 
@@ -72,15 +81,17 @@ def gates(
         logins = logins_of(config, config, listener.name)
         if logins is not None:
             _warn_of_readable_passwords(config, listener, logins)
+            tokens = None if logins.tokens is None else _tokens(listener.name, logins)
             between = brokers if listener == config.inter_broker_listener else None
             found[listener.name] = GateRules(
-                mechanisms=_mechanisms(logins, users, between, decoy_key(secret.dialing)),
+                mechanisms=_mechanisms(logins, users, between, decoy_key(secret.dialing), tokens),
                 offered=logins.mechanisms,
                 max_receive_bytes=logins.max_receive_bytes,
                 failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
                 nonce=new_nonce,
                 limits_ms=logins.limits_ms,
                 now_ms=now_ms,
+                token_keys=None if tokens is None else tokens.keys,
             )
     return found
 
@@ -97,10 +108,67 @@ def _warn_of_readable_passwords(
         )
 
 
+class _Tokens(NamedTuple):
+    """How a listener judges tokens, and the keys for that; none where they aren't signed."""
+
+    mechanism: OAuthMechanism
+    keys: TokenKeys | None
+
+
+def _tokens(listener: str, logins: ListenerLogins) -> _Tokens:
+    assert logins.tokens is not None
+    given = logins.tokens.settings
+    rules = TokenRules(
+        subject_claim=given.sasl_oauthbearer_sub_claim_name,
+        scope_claim=given.sasl_oauthbearer_scope_claim_name,
+        issuer=given.sasl_oauthbearer_expected_issuer,
+        audiences=given.sasl_oauthbearer_expected_audience or (),
+        skew_s=given.sasl_oauthbearer_clock_skew_seconds,
+    )
+    if logins.tokens.unsigned:
+        log.warning("listener %s takes tokens without a signature: anybody can make them", listener)
+        return _Tokens(OAuthMechanism(rules, open_unsigned, time.time), None)
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise TlsError("OAUTHBEARER needs the extra secure: pip install 'kraftpy[secure]'")
+    url = given.sasl_oauthbearer_jwks_endpoint_url
+    assert url is not None
+    endpoint = KeysEndpoint(
+        url=url,
+        refresh_ms=given.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        backoff_ms=given.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        backoff_max_ms=given.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        context=_trusting(logins) if url.startswith("https:") else None,
+    )
+    keys = TokenKeys(endpoint, listener)
+    return _Tokens(OAuthMechanism(rules, keys.open, time.time), keys)
+
+
+def _trusting(logins: ListenerLogins) -> ssl.SSLContext:
+    """Trusts whom the options of the JAAS line name, as Kafka does, else whom the system does."""
+    module = logins.modules.get(OAUTHBEARER)
+    options = {} if module is None else module.options
+    password = options.get("ssl.truststore.password")
+    truststore = StoreSettings(
+        prefix="ssl.truststore",
+        type=options.get("ssl.truststore.type", "JKS"),
+        location=options.get("ssl.truststore.location"),
+        password=None if password is None else Secret(password),
+    )
+    return client_context(
+        TlsSettings(truststore=truststore, endpoint_identification_algorithm="https")
+    ).context
+
+
 def _mechanisms(
-    logins: ListenerLogins, users: Lookup, brokers: Lookup | None, decoys: bytes
+    logins: ListenerLogins,
+    users: Lookup,
+    brokers: Lookup | None,
+    decoys: bytes,
+    tokens: _Tokens | None,
 ) -> Mapping[str, Mechanism]:
     found: dict[str, Mechanism] = {}
+    if tokens is not None:
+        found[OAUTHBEARER] = tokens.mechanism
     if PLAIN in logins.mechanisms:
         found[PLAIN] = PlainMechanism(logins.modules[PLAIN].options, os.urandom(32))
     for name, mechanism in _SCRAM.items():

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kraftpy.core.security.principals import Principal
     from kraftpy.server.network.connection import Connection
     from kraftpy.server.network.sending import Part
+    from kraftpy.server.network.token_keys import TokenKeys
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class GateRules:
 
     `mechanisms` are those that logins are taken by, `offered` the names that clients are told.
     `nonce` makes a new one. `limits_ms` says how long a login by a mechanism counts, 0 or nothing
-    for ever; `now_ms` is the wall clock.
+    for ever; `now_ms` is the wall clock. `token_keys` are to be started and closed with the
+    listener.
     """
 
     mechanisms: Mapping[str, Mechanism]
@@ -86,6 +88,7 @@ class GateRules:
     nonce: Callable[[], str]
     limits_ms: Mapping[str, int]
     now_ms: Callable[[], int]
+    token_keys: TokenKeys | None = None
 
 
 class LoginNumbers:

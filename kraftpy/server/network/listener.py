@@ -87,6 +87,7 @@ class Listener:
     ) -> None:
         self._loop = loop
         self._gates = gates
+        self._token_keys = [each.token_keys for each in gates.values() if each.token_keys]
         self._gated: dict[Connection, Place] = {}
         self.logins = LoginNumbers()
         self._config = config
@@ -136,6 +137,8 @@ class Listener:
         if self._sweeper is None:
             self._sweep()
             self.tls.start()
+            for keys in self._token_keys:
+                keys.start(self._loop)
 
     def _admit(self, sock: socket.socket, listener: str, address: str) -> bool:
         config = self._config
@@ -307,6 +310,8 @@ class Listener:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self.tls.close()
+        for keys in self._token_keys:
+            keys.close()
         self._unestablished.close()
         for connection in list(self._connections):
             connection.drain()
