@@ -175,7 +175,8 @@ def _add_passwords(given: dict[str, str]) -> None:
     protocol = given.get("security.protocol", "").strip().upper()
     for key, variable in _VARIABLES.items():
         value = os.environ.get(variable)
-        needed = protocol.startswith("SASL_") if key == "sasl.password" else "SSL" in protocol
+        logs_in = protocol.startswith("SASL_") and given.get("sasl.mechanism") != "OAUTHBEARER"
+        needed = logs_in if key == "sasl.password" else "SSL" in protocol
         if not value or not needed or given.get(key) or given.get("sasl.jaas.config"):
             continue
         given[key] = value

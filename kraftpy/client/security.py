@@ -5,7 +5,8 @@
 
 * A broker's certificate is verified, always. Whom the system trusts is trusted, if nobody else is
   named.
-* Files are read once, for the first connection; each connection makes a login of its own.
+* Files are read once, for the first connection; each connection makes a login of its own, with
+  the token that there is then (`tokens`).
 * What can't work is refused when the value is made, not when a broker is met. No text of an error
   has a password.
 """
@@ -14,18 +15,19 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from kraftpy.client.tokens import TokenLogin
 from kraftpy.protocol.sasl import SaslError, clients
+from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.secret import Secret
 from kraftpy.tls.contexts import client_context
 from kraftpy.tls.settings import TlsError, TlsSettings
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
-MECHANISMS = clients.MECHANISMS
+MECHANISMS = (*clients.MECHANISMS, OAUTHBEARER)
 
 
 class SecurityError(ValueError):
@@ -59,7 +61,7 @@ class Security:
     """What all connections of a client have in common. `tls` is None for those in plain text."""
 
     tls: TlsSettings | None = None
-    user: Login | None = None
+    user: Login | TokenLogin | None = None
 
     @property
     def protocol(self) -> str:
@@ -79,7 +81,7 @@ class Security:
             raise SecurityError(str(error)) from None
 
     @property
-    def login(self) -> Callable[[], clients.ClientLogin] | None:
+    def login(self) -> clients.LoginMaker | None:
         """Makes the login of one connection; None where nobody logs in."""
         return None if self.user is None else self.user.begin
 

@@ -21,14 +21,18 @@ import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from kraftpy.client import token_settings
 from kraftpy.client.security import MECHANISMS, PLAINTEXT, PROTOCOLS, Login, Security, SecurityError
+from kraftpy.client.tokens import TokenLogin
 from kraftpy.protocol.sasl.jaas import JaasError, parse
+from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN
 from kraftpy.secret import Secret
 from kraftpy.tls.settings import StoreSettings, TlsSettings
 
 SECRETS = frozenset(
     {
+        *token_settings.SECRETS,
         "sasl.jaas.config",
         "sasl.password",
         "ssl.key.password",
@@ -42,6 +46,7 @@ SECRETS = frozenset(
 
 _LIBRDKAFKA = frozenset(
     {
+        *token_settings.LIBRDKAFKA,
         "sasl.mechanisms",
         "sasl.password",
         "sasl.username",
@@ -54,7 +59,14 @@ _LIBRDKAFKA = frozenset(
     }
 )
 _SASL = frozenset(
-    {"sasl.jaas.config", "sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"}
+    {
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.password",
+        "sasl.username",
+        *token_settings.KNOWN,
+    }
 )
 _TRUST = (
     "ssl.ca.location",
@@ -97,6 +109,8 @@ _NOTED = frozenset(
     }
 )
 _NOTED_BEGINNINGS = ("sasl.kerberos.", "sasl.login.re", "sasl.oauthbearer.")
+_HANDLER = "sasl.login.callback.handler.class"
+_DONE_HERE = ".OAuthBearerLoginCallbackHandler"  # its work, that is
 _BEGINNINGS = ("sasl.", "security.", "ssl.")
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -135,6 +149,8 @@ def _check_names(given: Mapping[str, str]) -> None:
     for key in given:
         if not is_security(key) or key in KNOWN | _NOTED or key.startswith(_NOTED_BEGINNINGS):
             continue
+        if key == _HANDLER and given[key].endswith(_DONE_HERE):
+            continue
         if key.endswith((".class", ".providers")):
             raise SecurityError(f"{key}: no class of Java's can be loaded here; leave it out")
         close = difflib.get_close_matches(key, KNOWN, 1)
@@ -159,7 +175,7 @@ def _refuse_idle(given: Mapping[str, str], keys: Iterable[str], protocol: str, w
 # -- the login
 
 
-def _login(given: Mapping[str, str]) -> Login:
+def _login(given: Mapping[str, str]) -> Login | TokenLogin:
     mechanism = _one_of(given, "sasl.mechanism", "sasl.mechanisms")
     if mechanism is None:
         raise SecurityError(
@@ -171,6 +187,9 @@ def _login(given: Mapping[str, str]) -> Login:
         raise SecurityError(
             f"sasl.mechanism is one of {', '.join(MECHANISMS)}, not {mechanism!r:.40}"
         )
+    if mechanism == OAUTHBEARER:
+        return token_settings.token_login(given)
+    _refuse_idle_tokens(given, mechanism)
     jaas = given.get("sasl.jaas.config")
     if jaas:
         for key in ("sasl.username", "sasl.password"):
@@ -183,6 +202,15 @@ def _login(given: Mapping[str, str]) -> Login:
         if not value:
             raise SecurityError(f"{key} is missing: set it, or sasl.jaas.config as Java has it")
     return Login(mechanism=mechanism, username=username, password=Secret(password))
+
+
+def _refuse_idle_tokens(given: Mapping[str, str], mechanism: str) -> None:
+    for key in sorted(token_settings.KNOWN):
+        if given.get(key):
+            raise SecurityError(
+                f"{key} has no effect with {mechanism}: set sasl.mechanism=OAUTHBEARER, or leave "
+                f"{key} out"
+            )
 
 
 def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:

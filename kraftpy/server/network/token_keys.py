@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import json
 import logging
 import ssl
 import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from kraftpy.client.https import SIZE_MAX_BYTES, ExchangeError, bounded, exchange
 from kraftpy.core.security.tokens import Header, TokenError
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
@@ -33,10 +32,8 @@ from kraftpy.protocol.sasl.oauthbearer import TOKEN_MAX_BYTES
 
 log = logging.getLogger(__name__)
 
-SIZE_MAX_BYTES = 1 << 20
 KEYS_MAX = 200
 UNKNOWN_MIN_S = 10.0
-TIMEOUT_S = 10.0
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _RSA_BITS = range(2048, 8193)
@@ -190,7 +187,7 @@ class TokenKeys:
         """The keys that there are, and what is wrong with them if these are those of before."""
         try:
             return read_keys(read_url(self._endpoint.url, self._endpoint.context)), ""
-        except (KeysError, OSError, http.client.HTTPException, ValueError) as error:
+        except (KeysError, ExchangeError, OSError) as error:
             return self._keys, str(error) or type(error).__name__
 
     def _fetch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -220,32 +217,9 @@ class TokenKeys:
 
 
 def read_url(url: str, context: ssl.SSLContext | None) -> bytes:
-    """What is there, at most SIZE_MAX_BYTES. Raises KeysError, OSError or HTTPException."""
+    """What is there, at most SIZE_MAX_BYTES. Raises ExchangeError or OSError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         with Path(unquote(parts.path)).open("rb") as file:
-            return _bounded(file.read(SIZE_MAX_BYTES + 1))
-    deadline_s = time.monotonic() + TIMEOUT_S
-    connection = http.client.HTTPSConnection(
-        parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=context
-    )
-    try:
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        connection.request("GET", target, headers={"Accept": "application/json"})
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise KeysError(f"the answer is {response.status}, not 200")
-        data = b""
-        while more := response.read1(SIZE_MAX_BYTES + 1 - len(data)):
-            data = _bounded(data + more)
-            if time.monotonic() > deadline_s:
-                raise KeysError(f"it takes longer than {TIMEOUT_S:.0f} s")
-        return data
-    finally:
-        connection.close()
-
-
-def _bounded(data: bytes) -> bytes:
-    if len(data) > SIZE_MAX_BYTES:
-        raise KeysError(f"it has more than {SIZE_MAX_BYTES} bytes")
-    return data
+            return bounded(file.read(SIZE_MAX_BYTES + 1))
+    return exchange(url, context)

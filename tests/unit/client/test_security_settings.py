@@ -113,12 +113,20 @@ def sasl(**settings: str) -> dict[str, str]:
     }
 
 
+def tokens(url: str, **more: str) -> dict[str, str]:
+    given = {"sasl_mechanism": "OAUTHBEARER", **more}
+    return sasl(**given) | {
+        "sasl.oauthbearer.token.endpoint.url": url,
+        **({"security.protocol": more["security_protocol"]} if "security_protocol" in more else {}),
+    }
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"security.protocol": "TLS"}, "security.protocol is one of PLAINTEXT, SSL, SASL"),
         (sasl(), "set sasl.mechanism to one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
-        (sasl(sasl_mechanism="GSSAPI"), "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not"),
+        (sasl(sasl_mechanism="GSSAPI"), "SCRAM-SHA-512, OAUTHBEARER, not"),
         (sasl(sasl_mechanism="PLAIN", sasl_username="a"), "sasl.password is missing"),
         (sasl(sasl_mechanism="PLAIN", sasl_password=MARKER), "sasl.username is missing"),
         (
@@ -146,6 +154,31 @@ def sasl(**settings: str) -> dict[str, str]:
         (
             sasl(sasl_mechanism="SCRAM-SHA-256", sasl_username="é", sasl_password=MARKER),
             "SCRAM-SHA-256 can't log in as 'é'",
+        ),
+        (sasl(sasl_mechanism="OAUTHBEARER"), "set it to file:///PATH of a token"),
+        (
+            sasl(sasl_mechanism="OAUTHBEARER", sasl_username="alice"),
+            "sasl.username has no effect with OAUTHBEARER",
+        ),
+        (tokens("http://issuer/token"), "or to https://"),
+        (tokens("file://host/token"), "file:///PATH"),
+        (tokens("https://alice:word@issuer/token"), "file:///PATH"),
+        (tokens("https://issuer/token"), "set sasl.oauthbearer.client.id and"),
+        (
+            tokens("https://issuer/token", sasl_jaas_config=SCRAM_LINE),
+            "OAUTHBEARER takes one OAuthBearerLoginModule",
+        ),
+        (
+            tokens("file:///token", sasl_mechanism="PLAIN"),
+            "no effect with PLAIN: set sasl.mechanism=OAUTHBEARER",
+        ),
+        (
+            tokens("file:///token", security_protocol="SSL"),
+            "no effect with security.protocol=SSL",
+        ),
+        (
+            {"sasl.login.callback.handler.class": "com.acme.Handler"},
+            "no class of Java's",
         ),
         ({"sasl.pasword": MARKER}, "did you mean sasl.password?"),
         ({"ssl.engine.factory.class": "com.acme.Factory"}, "no class of Java's"),
