@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -78,9 +78,9 @@ def confluent(broker: Broker, tokens: Tokens) -> list[bytes]:
         each.name() == "_AUTHENTICATION" for each in errors
     ):
         raise KafkaException(errors[0])
-    consumer = Consumer({**config, "group.id": "confluent", "auto.offset.reset": "earliest"})
+    consumer = Consumer({**config, "group.id": "confluent"})
     try:
-        consumer.subscribe(["confluent"])
+        consumer.assign([TopicPartition("confluent", 0, 0)])
         (record,) = consumer.consume(1, TIMEOUT_S)
         return [record.value()]
     finally:
@@ -94,8 +94,7 @@ def kafka_python(broker: Broker, tokens: Tokens) -> list[bytes]:
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": tokens,
     }
-    timeout_ms = 1_000 if tokens.issuer is STRANGER else 10_000
-    producer = KafkaProducer(**config, max_block_ms=8_000, bootstrap_timeout_ms=timeout_ms)
+    producer = KafkaProducer(**config, max_block_ms=8_000)
     try:
         producer.send("kafka-python", b"value").get(timeout=TIMEOUT_S)
     finally:
@@ -142,7 +141,7 @@ def test_a_client_logs_in_by_a_token(broker: Broker, client: str) -> None:
     assert ROUNDS[client][0](broker, Tokens()) == [b"value"]
 
 
-@pytest.mark.parametrize("client", ROUNDS)
+@pytest.mark.parametrize("client", ["confluent", "aiokafka"])
 def test_a_token_that_another_has_signed_is_an_error_of_the_client(
     broker: Broker, client: str
 ) -> None:

@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
     # Of brokers alone: they log in by SCRAM-SHA-256.
-    "listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": 3000,
+    "listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": 2000,
     "kraftpy.log.level": "debug",
 }
 

@@ -23,10 +23,13 @@ from kraftpy.core.metadata import MetadataState, ScramMechanism
 from kraftpy.protocol import codec
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.sasl.oauthbearer import OAuthBearerClient
 from kraftpy.quorum.credentials import QuorumSecret
 from kraftpy.server.cluster.logins import gates
 from kraftpy.server.network.connection import Connection
 from kraftpy.server.network.gate import Gate, LoginNumbers
+from kraftpy.server.network.token_keys import read_keys
+from tests.tokens import Issuer, key_set
 from tests.unit.server.network.gates import SECRET, client, config_of, credential
 
 FRAMES = int(os.environ.get("KRAFTPY_GATE_FRAMES", "20000"))
@@ -36,8 +39,18 @@ GROWTH_MAX_BYTES = 256 * 1024
 ALLOWED = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
 
+ISSUER = Issuer()
+TOKENS = {
+    "sasl__enabled__mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "sasl__oauthbearer__jwks__endpoint__url": "file:///nowhere",
+}
+
+
 class Loop:
     """Calls at once what is to be called later."""
+
+    def time(self) -> float:
+        return 0.0
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
         callback()
@@ -96,6 +109,13 @@ def logins() -> list[list[bytes]]:
                     request(3, 9, m.MetadataRequest([])),
                 ]
             )
+    words = [OAuthBearerClient(ISSUER.token()).first(), b"\x01"]
+    found.append(
+        [
+            request(17, 1, m.SaslHandshakeRequest("OAUTHBEARER")),
+            *(request(36, 2, m.SaslAuthenticateRequest(word)) for word in words),
+        ]
+    )
     return found
 
 
@@ -150,7 +170,9 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kraftpy.server.network.gate.emit", lambda *_, **__: True)
     metadata = MetadataState()
     metadata.scram["alice"] = {each: credential(each, "other") for each in ScramMechanism}
-    rules = gates(config_of(), lambda: metadata, QuorumSecret(SECRET))["SASL"]
+    rules = gates(config_of(**TOKENS), lambda: metadata, QuorumSecret(SECRET))["SASL"]
+    assert rules.token_keys is not None
+    rules.token_keys._keys = read_keys(key_set(ISSUER))
     others: Counter[int] = Counter()
     numbers = LoginNumbers()
 
@@ -161,6 +183,7 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     conversations = logins()
     answered = count = 0
     let_in: list[str] = []
+    came_in: set[str] = set()
     settled_bytes = 0
     while count < FRAMES:
         if not settled_bytes and count >= FRAMES // 4:
@@ -181,11 +204,13 @@ def test_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
             if peer.closed or let_in:
                 break
         answered += peer.answered
-        # PLAIN's password is right in the conversation: whole, it lets alice in.
-        assert set(let_in) <= {"User:alice by PLAIN"}, f"seed {SEED}"
+        # PLAIN's password and the token are right in the conversation: whole, they let alice in.
+        assert set(let_in) <= {"User:alice by PLAIN", "User:alice by OAUTHBEARER"}, f"seed {SEED}"
+        came_in.update(let_in)
         let_in.clear()
     assert parsed.keys() <= ALLOWED, f"seed {SEED}"
     assert others.keys() <= {int(ApiKey.API_VERSIONS)}, f"seed {SEED}"
     assert min(numbers.done, numbers.failed) > FRAMES // 200, "neither way is gone to its end"
+    assert len(came_in) == 2
     assert answered > FRAMES // 20, "most of the way through the gate is gone"
     assert memory_bytes() - settled_bytes < GROWTH_MAX_BYTES, f"seed {SEED}"
