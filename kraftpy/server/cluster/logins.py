@@ -100,12 +100,18 @@ def _warn_of_readable_passwords(
     config: BrokerConfig, listener: Listener, logins: ListenerLogins
 ) -> None:
     is_plain = security_protocol(config, listener.name) == SASL_PLAINTEXT
-    if is_plain and PLAIN in logins.mechanisms and not is_loopback(listener.host):
-        log.warning(
-            "listener %s takes passwords by PLAIN without TLS: who is on the network can read "
-            "them. Make it SASL_SSL, or leave PLAIN out of sasl.enabled.mechanisms",
-            listener.name,
-        )
+    if not is_plain or is_loopback(listener.host):
+        return
+    for mechanism, what in ((PLAIN, "passwords"), (OAUTHBEARER, "tokens")):
+        if mechanism in logins.mechanisms:
+            log.warning(
+                "listener %s takes %s by %s without TLS: who is on the network can read "
+                "them. Make it SASL_SSL, or leave %s out of sasl.enabled.mechanisms",
+                listener.name,
+                what,
+                mechanism,
+                mechanism,
+            )
 
 
 class _Tokens(NamedTuple):

@@ -11,11 +11,22 @@ from typing import Any
 
 import pytest
 
+from kraftpy.core.metadata import MetadataState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.sasl.oauthbearer import ACKNOWLEDGED, OAUTHBEARER, OAuthBearerClient
+from kraftpy.quorum.credentials import QuorumSecret
+from kraftpy.server.cluster.logins import gates
 from tests.server.wire import Closed, Wire
 from tests.tokens import Issuer, claims_of, unsigned, write_keys
-from tests.unit.server.network.gates import Door, config_of, door, handshake, token, who_am_i
+from tests.unit.server.network.gates import (
+    SECRET,
+    Door,
+    config_of,
+    door,
+    handshake,
+    token,
+    who_am_i,
+)
 from tests.waiting import until
 
 ISSUER = Issuer()
@@ -132,6 +143,19 @@ async def test_tokens_without_a_signature_are_taken_where_that_is_said(
     async with door(**settings) as made:
         await made.talk(talk, "STRICT")
     assert "takes tokens without a signature" in caplog.text
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_tokens_that_can_be_read_on_the_network_are_told_of(
+    host: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(
+        listeners=f"SASL://127.0.0.1:1,STRICT://{host}:2",
+        listener__name__strict__sasl__enabled__mechanisms=OAUTHBEARER,
+        sasl__oauthbearer__jwks__endpoint__url="file:///nowhere",
+    )
+    gates(config, MetadataState, QuorumSecret(SECRET))
+    assert ("listener STRICT takes tokens by OAUTHBEARER without TLS" in caplog.text) == warned
 
 
 def test_tokens_without_a_signature_stay_on_loopback() -> None:
