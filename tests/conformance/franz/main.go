@@ -1,5 +1,6 @@
-// Transactions of franz-go, as tests/conformance/transactional_clients.py asks for them: each line of
-// stdin is a command, each line of stdout an answer. The argument is the bootstrap address.
+// Transactions of franz-go, as tests/conformance/transactional_clients.py asks for them, and logins, as
+// tests/conformance/secured_clients.py does: each line of stdin is a command, each line of stdout an
+// answer. The argument is the bootstrap address of transactions.
 package main
 
 import (
@@ -35,6 +36,10 @@ type command struct {
 	Group      string  `json:"group"`
 	Until      int64   `json:"until"`
 	Batch      int     `json:"batch"`
+
+	Bootstrap string   `json:"bootstrap"`
+	Values    []string `json:"values"`
+	Login     login    `json:"login"`
 }
 
 var (
@@ -80,6 +85,8 @@ func carryOut(c command) error {
 		return nil
 	case "transform":
 		return transform(c)
+	case "round":
+		return round(c)
 	}
 	return errors.New("no such command: " + c.Do)
 }
