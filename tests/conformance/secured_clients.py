@@ -9,62 +9,18 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Protocol
 
 from kraftpy.testing.process import LineProcess
 from tests.conformance.foreign import go_program, java_program, kafkajs_folder
+from tests.logins import Login
 
 TIMEOUT_S = 60.0
-_LOGIN_MODULES = "org.apache.kafka.common.security"
 
 
 class RefusedError(Exception):
     """What the client says of why it isn't let in."""
-
-
-@dataclass(frozen=True)
-class Login:
-    """What a client shows at a listener with TLS, and whom it trusts.
-
-    With a mechanism it is a name and a password, else a certificate; `own` has that and its key.
-    """
-
-    bootstrap: str
-    ca: str
-    mechanism: str = ""
-    username: str = ""
-    password: str = ""
-    own: str = ""
-
-    def java(self) -> dict[str, str]:
-        """The settings of Java's clients."""
-        found = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
-        if not self.mechanism:
-            own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.own}
-            return {**found, **own, "security.protocol": "SSL"}
-        kind = "plain.Plain" if self.mechanism == "PLAIN" else "scram.Scram"
-        return {
-            **found,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": self.mechanism,
-            "sasl.jaas.config": f"{_LOGIN_MODULES}.{kind}LoginModule required "
-            f'username="{self.username}" password="{self.password}";',
-        }
-
-    def librdkafka(self) -> dict[str, str]:
-        """The settings of librdkafka."""
-        found = {"bootstrap.servers": self.bootstrap, "ssl.ca.location": self.ca}
-        if not self.mechanism:
-            own = {"ssl.certificate.location": self.own, "ssl.key.location": self.own}
-            return {**found, **own, "security.protocol": "SSL"}
-        return {
-            **found,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": self.mechanism,
-            "sasl.username": self.username,
-            "sasl.password": self.password,
-        }
 
 
 class Client(Protocol):
