@@ -32,7 +32,8 @@ class Issued:
 
     @cached_property
     def certificate_pem(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        text: str = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return text
 
     @cached_property
     def key_pem(self) -> str:
@@ -42,9 +43,10 @@ class Issued:
         how: serialization.KeySerializationEncryption = serialization.NoEncryption()
         if password is not None:
             how = serialization.BestAvailableEncryption(password.encode())
-        return self.key.private_bytes(
+        text: str = self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how
         ).decode()
+        return text
 
     def write_pem(self, path: Path, password: str | None = None) -> Path:
         """A keystore as Kafka's type PEM has it."""
@@ -70,7 +72,8 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        text: str = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return text
 
     def write(self, path: Path) -> Path:
         path.write_text(self.pem)

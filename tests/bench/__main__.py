@@ -1,7 +1,7 @@
 """`make bench` and `make race`: how fast, how small, and against whom.
 
     python -m tests.bench [--rounds N] [--json FILE] [-o json]     kraftpy alone
-    python -m tests.bench race [transactions] [--rounds N] [--only WORDS] [--into FILE]
+    python -m tests.bench race [transactions | security] [--rounds N] [--only WORDS] [--into FILE]
                                                                    Apache Kafka and kraftpy in turn
     python -m tests.bench compare BEFORE.json AFTER.json           two saved runs
     python -m tests.bench partitions                               10,000 partitions on three nodes
@@ -16,12 +16,14 @@
     python -m tests.bench metrics                                  what metrics cost
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
     python -m tests.bench transactional-ids                        100,000 that nobody ends
+    python -m tests.bench security                                 what asking for rights costs
     python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
-a third part, `race transactions`, and is of all rows unless `--only` names some by a part of their
-names (`--only "offset commits"`, several times if need be); five rounds of all of it take two hours
-and a half. `--into` puts its tables into a document, between the lines that mark the place there.
+a third and a fourth part, `race transactions` and `race security`, and is of all rows unless
+`--only` names some by a part of their names (`--only "offset commits"`, several times if need be);
+five rounds of all of it take two hours and a half. `--into` puts its tables into a document,
+between the lines that mark the place there.
 The data lands in a temporary folder (TMPDIR): a few gigabytes for as long as a round takes.
 """
 
@@ -49,6 +51,7 @@ from tests.apache_kafka import (
 )
 from tests.bench import (
     amplification,
+    authorizing,
     cooperative,
     figures,
     groups,
@@ -60,6 +63,7 @@ from tests.bench import (
     report,
     rows,
     saturation,
+    security_rows,
     spark,
     transaction_costs,
     transaction_rows,
@@ -95,8 +99,12 @@ MODES = [
     "groups",
     "transactions",
     "cooperative",
+    "security",
 ]
 TRANSACTIONS = "transactions"
+SECURITY = "security"
+NAMED = (TRANSACTIONS, SECURITY)
+"""Parts of a race that have a name, and no count of nodes."""
 
 
 def say(text: str) -> None:
@@ -224,12 +232,14 @@ def parts() -> dict[str, Part]:
     """All parts, by the names that they have in documents."""
     one = (Kraftpy, MeasuredApacheKafka)
     three = (KraftpyQuorum, MeasuredApacheKafkaQuorum)
+    secured = (security_rows.SecuredKraftpy, security_rows.SecuredApacheKafka)
     of_one = Starts(rows.STARTS_OF_ONE, measure.idle_memory_mib)
     of_three = Starts(rows.STARTS_OF_THREE, replicated.idle_memory_mib)
     return {
         "nodes 1": Part(rows.for_one(), one, of_one),
         "nodes 3": Part(rows.for_three(), three, of_three),
         TRANSACTIONS: Part(transaction_rows.rows(), three),
+        SECURITY: Part(security_rows.rows(), secured),
     }
 
 
@@ -288,7 +298,7 @@ BENCHES = {"bench": Works(bench_round, quorum_bench_round), "groups": GROUPS}
 
 def said(part: str, only: Sequence[str]) -> str:
     """What of the command says which rows were raced, as `make` takes it."""
-    words = [part] if part == TRANSACTIONS else f"--{part}".split()
+    words = [part] if part in NAMED else f"--{part}".split()
     for each in only:
         words += ["--only", each]
     return f" ARGS={shlex.quote(shlex.join(words))}"
@@ -296,13 +306,13 @@ def said(part: str, only: Sequence[str]) -> str:
 
 def raced_part(nodes: int | None, words: Sequence[str]) -> str | None:
     """Which part of a race is asked for, None: all of it; RuntimeError for what is none."""
-    if words and (list(words) != [TRANSACTIONS] or nodes is not None):
+    if words and (len(words) > 1 or words[0] not in NAMED or nodes is not None):
         raise RuntimeError(
-            f"a race is of all, of --nodes 1, of --nodes 3 or of `{TRANSACTIONS}`; "
+            f"a race is of all, of --nodes 1, of --nodes 3, of {' or of '.join(NAMED)}; "
             f'rows are named with --only, as in --only "{words[0]}"'
         )
     if words:
-        return TRANSACTIONS
+        return words[0]
     return None if nodes is None else f"nodes {nodes}"
 
 
@@ -322,7 +332,7 @@ def asked(words: Sequence[str] | None = None) -> argparse.Namespace:
         "files",
         nargs="*",
         type=Path,
-        help="for compare: two saved runs; for spark: what; for race: transactions, if only they",
+        help="for compare: two saved runs; for spark: what; for race: the part, if only that",
     )
     # What `make race` was given with ARGS stands behind its options.
     options = parser.parse_intermixed_args(words)
@@ -378,6 +388,8 @@ def main() -> int:
         elif options.mode == "cooperative":
             values = cooperative.run(options.rounds or BENCH_ROUNDS, say)
             print(figures.bench_table(values))
+        elif options.mode == SECURITY:
+            print(figures.bench_table(authorizing.run(options.rounds or BENCH_ROUNDS)))
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":

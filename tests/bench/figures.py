@@ -30,7 +30,10 @@ CEILINGS = (CLIENT_ALONE, LOOP_ALONE, BARE_COMMIT)
 
 @dataclass(frozen=True)
 class Figure:
-    """One row. `floor` and `goal` bound the value itself, `ratio_*` the value over Kafka's."""
+    """One row. `floor` and `goal` bound the value itself, `ratio_*` the value over Kafka's.
+
+    Where both have a floor, both have to be met, and the goal is the value's.
+    """
 
     name: str
     unit: str
@@ -82,6 +85,15 @@ _TRANSACTIONS = (
     _less("CPU of a transaction's end, one partition", "µs"),
     _less("CPU of a marker", "µs", 40, 20),
     _less("memory of a transactional id", "bytes", 600, 350),
+)
+
+_SECURITY = (
+    _rate("TLS 1.3: produce 1 KB, batch 131 KB", 1.0, 1.3),
+    _rate("TLS 1.3: consume 1 KB", 1.0, 1.3),
+    Figure("TLS 1.3: logins by SCRAM-SHA-256, P-256", "/s", True, 600, 1200, 1.0),
+    _less("right to a topic, remembered", "µs", 1, 0.3),
+    _less("right to a topic, first asked for at 1,000 ACLs", "µs", 25, 15),
+    _less("TLS 1.3: latency at 200 msg/s while 500 clients reconnect, p99", "ms", 20, 8),
 )
 
 _COOPERATIVE = (
@@ -209,6 +221,7 @@ FIGURES = {
             for what in ("50 members join", "one of 50 members leaves")
         ),
         *_TRANSACTIONS,
+        *_SECURITY,
         *_COOPERATIVE,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
@@ -286,9 +299,11 @@ def race_rows(raced: Raced) -> list[list[str]]:
         figure, other = FIGURES[name], raced.theirs[name]
         ratios = _ratios(mine, other)
         value, floor, goal, unit = median(mine), figure.floor, figure.goal, f" {figure.unit}"
-        if figure.ratio_floor is not None:
+        if figure.ratio_floor is not None and figure.floor is None:
             value, floor, goal, unit = median(ratios), figure.ratio_floor, figure.ratio_goal, "x"
         judged = verdict(figure, value, floor, goal)
+        if figure.floor is not None and figure.ratio_floor is not None:
+            judged = judged if figure.meets(median(ratios), figure.ratio_floor) else MISSED
         ceilings = {each: raced.ceilings[each].get(name, []) for each in CEILINGS}
         if judged == MISSED:
             for each, values in ceilings.items():

@@ -3,6 +3,8 @@
  *   load produce BOOTSTRAP TOPIC COUNT SIZE BATCH_BYTES ACKS     (linger.ms=5, no compression)
  *   load consume BOOTSTRAP TOPIC COUNT                           (partition 0 from offset 0)
  *
+ * Words KEY=VALUE behind them are settings of librdkafka.
+ *
  * BOOTSTRAP may be "mock": librdkafka's own broker inside the client, which stores nothing.
  *
  * Prints one JSON line: {"messages": N, "bytes": N, "seconds": S}. Producing is timed from the first
@@ -188,9 +190,14 @@ int main(int argc, char **argv) {
     set(conf, "test.mock.num.brokers", "1");
   else
     set(conf, "bootstrap.servers", argv[2]);
+  while (argc > 5 && strchr(argv[argc - 1], '=')) {
+    char *key = argv[--argc], *value = strchr(key, '=');
+    *value = 0;
+    set(conf, key, value + 1);
+  }
   if (!strcmp(argv[1], "produce") && argc == 8)
     produce(conf, argv[3], atol(argv[4]), (size_t)atol(argv[5]), argv[6], argv[7]);
-  else if (!strcmp(argv[1], "consume"))
+  else if (!strcmp(argv[1], "consume") && argc == 5)
     consume(conf, argv[3], atol(argv[4]));
   else
     fail("usage", "see the head of load.c");

@@ -11,7 +11,9 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -58,12 +60,20 @@ def client_name() -> str:
 
 
 def produce(
-    bootstrap: str, topic: str, count: int, size: int, batch_bytes: int, acks: str = "1"
+    bootstrap: str,
+    topic: str,
+    count: int,
+    size: int,
+    batch_bytes: int,
+    acks: str = "1",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Load:
     """Send `count` messages of `size` bytes to partition 0, as fast as they go."""
     if program():
-        return _run("produce", bootstrap, topic, count, size, batch_bytes, acks)
+        words = _words(settings)
+        return _run("produce", bootstrap, topic, count, size, batch_bytes, acks, *words)
     configs: dict[str, Any] = {
+        **settings,
         "bootstrap.servers": bootstrap,
         "linger.ms": LINGER_MS,
         "batch.size": batch_bytes,
@@ -83,11 +93,14 @@ def produce(
     return Load(count - 1, (count - 1) * size, time.perf_counter() - start)
 
 
-def consume(bootstrap: str, topic: str, count: int) -> Load:
+def consume(
+    bootstrap: str, topic: str, count: int, settings: Mapping[str, str] = MappingProxyType({})
+) -> Load:
     """Read the first `count` messages of partition 0, as fast as they come."""
     if program():
-        return _run("consume", bootstrap, topic, count)
+        return _run("consume", bootstrap, topic, count, *_words(settings))
     configs: dict[str, Any] = {
+        **settings,
         "bootstrap.servers": bootstrap,
         "group.id": "load",
         "enable.auto.commit": False,
@@ -106,6 +119,10 @@ def consume(bootstrap: str, topic: str, count: int) -> Load:
     load = Load(seen - first, size, time.perf_counter() - start)
     consumer.close()
     return load
+
+
+def _words(settings: Mapping[str, str]) -> list[str]:
+    return ["=".join(each) for each in settings.items()]
 
 
 def _run(*args: object) -> Load:

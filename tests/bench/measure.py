@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Producer
@@ -136,7 +137,11 @@ def latency(broker: Broker, say: Say) -> Round:
 
 
 def latencies_ms(
-    bootstrap: str, topic: str, acks: str, messages: int = LATENCY_MESSAGES
+    bootstrap: str,
+    topic: str,
+    acks: str,
+    messages: int = LATENCY_MESSAGES,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[float]:
     """From produce() to the delivery callback, one message at a time, one every 5 ms."""
     times: list[float] = []
@@ -147,7 +152,7 @@ def latencies_ms(
             raise RuntimeError(str(error))
         times.append((time.perf_counter() - started) * 1000)
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": acks})
+    producer = Producer({**settings, "bootstrap.servers": bootstrap, "linger.ms": 0, "acks": acks})
     due = time.perf_counter()
     for _ in range(messages + 100):
         time.sleep(max(0.0, due - time.perf_counter()))

@@ -46,7 +46,7 @@ def _on_three(quorum: Quorum, partitions: int) -> Iterator[str]:
         yield name
 
 
-def _runs(seconds: float, run: Callable[[], Load]) -> float:
+def runs(seconds: float, run: Callable[[], Load]) -> float:
     """MB/s of as many runs as take so long together."""
     loads: list[Load] = []
     while sum(load.seconds for load in loads) < seconds:
@@ -71,14 +71,14 @@ def _produce(figure: str, topic_of: TopicsOf, acks: str, count: int, size: int, 
                 measure.touch_memory(entrant.log_dir)
                 return produce(entrant.bootstrap, topic, count, size, batch, acks)
 
-        yield lambda seconds: {figure: _runs(seconds, run)}
+        yield lambda seconds: {figure: runs(seconds, run)}
 
     @contextlib.contextmanager
     def alone() -> Iterator[Meter]:
         def run() -> Load:
             return produce("mock", MOCK_TOPIC, count, size, batch, acks)
 
-        yield lambda seconds: {figure: _runs(seconds, run)}
+        yield lambda seconds: {figure: runs(seconds, run)}
 
     return Row((figure,), on, {CLIENT_ALONE: alone} if program() else {})
 
@@ -91,7 +91,7 @@ def _consume(label: str, count: int, size: int) -> Row:
         with measure.topic_on(broker) as topic:
             produce(broker.bootstrap, topic, count, size, BATCHES[SMALL_BATCH])
             yield lambda seconds: {
-                figure: _runs(seconds, lambda: consume(broker.bootstrap, topic, count))
+                figure: runs(seconds, lambda: consume(broker.bootstrap, topic, count))
             }
 
     return Row((figure,), on)
