@@ -24,6 +24,7 @@ COMMANDS = {
     "offsets": "kraftpy.cli.offsets",
     "transaction": "kraftpy.cli.transaction",
     "user": "kraftpy.cli.user",
+    "acl": "kraftpy.cli.acl",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",
@@ -35,7 +36,8 @@ COMMANDS = {
 EXIT_CODES_HELP = """\b
 Exit codes:
   0    done (also when the reader of the output closed the pipe)
-  1    the broker answered with an error, or not everything could be done or told
+  1    the broker answered with an error, not everything could be done or told, or it
+       isn't allowed (acl check)
   2    wrong usage, configuration or input; output that cannot be written
   3    no broker could be reached, or none answered in time
   4    a node could not start: port taken, folder in use or not writable, ...

@@ -35,6 +35,7 @@ CALLS: list[tuple[int, tuple[str, ...]]] = [
     (3, ("probe", "--once", *NOBODY)),
     (1, ("transaction", "producers", "-t", "no-such-topic")),
     (2, ("user", "add", "alice", "--node", "no-such-file")),
+    (1, ("acl", "list")),
     (2, ("consistency", "check", "no-such-file")),
     (2, ("pipeline", "audit")),
 ]

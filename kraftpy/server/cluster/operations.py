@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraftpy.core.security.acls import CLUSTER_NAME, Resource
+from kraftpy.core.security.acls import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kraftpy.core.security.authorizer import View
-
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
-CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 
 NOT_ASKED = -(2**31)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def _bits(resource_type: Resource) -> int:
+    return sum(1 << operation for operation in OPERATIONS[resource_type])
 
 
-TOPIC_OPERATIONS = _bits(
-    READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
-)
-GROUP_OPERATIONS = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
-)
+TOPIC_OPERATIONS = _bits(Resource.TOPIC)
+GROUP_OPERATIONS = _bits(Resource.GROUP)
+CLUSTER_OPERATIONS = _bits(Resource.CLUSTER)
 
 
 def topic_operations(view: View | None, asked: bool) -> Callable[[str], int]:
@@ -57,4 +50,4 @@ def cluster_operations(view: View | None, asked: bool) -> int:
     if view is None:
         return CLUSTER_OPERATIONS
     mask = view.mask(Resource.CLUSTER, CLUSTER_NAME)
-    return mask & CLUSTER_OPERATIONS if mask & 1 << DESCRIBE else 0
+    return mask & CLUSTER_OPERATIONS if mask & 1 << Operation.DESCRIBE else 0
