@@ -11,12 +11,21 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy.core.security.broker_login import broker_password, broker_user
+from kraftpy.protocol import messages as m
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.sasl.clients import login as sasl_login
 from kraftpy.testing import Broker, Cluster
 from tests.cli.commands import failure, output
+from tests.server.wire import Wire
 from tests.waiting import wait_until
 
 TIMEOUT_S = 30.0
 PASSWORD = "marker-password-5"
+# Of who may fetch as this replica, and isn't in the life that it says.
+OTHER_EPOCH = ErrorCode.STALE_BROKER_EPOCH
+DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 SETTINGS: dict[str, Any] = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
@@ -40,7 +49,13 @@ def login(bootstrap: str, name: str = "admin", password: str = PASSWORD) -> dict
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     file = tmp_path_factory.mktemp("first") / "users"
     file.write_text(f"SCRAM-SHA-512=[name=admin,password={PASSWORD}]\n")
-    settings = {**SETTINGS, "kraftpy.bootstrap.scram.file": file, "min.insync.replicas": 2}
+    settings = {
+        **SETTINGS,
+        "kraftpy.bootstrap.scram.file": file,
+        "min.insync.replicas": 2,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
     with Cluster(3, links=False, **settings) as started:
         yield started
 
@@ -99,6 +114,30 @@ def test_brokers_log_in_again_in_time(cluster: Cluster) -> None:
     admin.create_topics([new])["renewed"].result(TIMEOUT_S)
     wait_until(have_come_again, "every broker was logged in to again")
     produce(cluster, "renewed", 100)
+
+
+def test_trap_11_a_broker_fetches_as_its_own_replica_only(cluster: Cluster) -> None:
+    """Though it has CLUSTER_ACTION, and is who it says."""
+    node = cluster.nodes[1]
+    (secret,) = (cluster.dir / "quorum.secret").read_bytes().split()
+    mechanism = "SCRAM-SHA-512"
+    with Wire(node.host, node.port) as wire:
+        handshake = m.SaslHandshakeRequest(mechanism)
+        assert wire.call(ApiKey.SASL_HANDSHAKE, 1, handshake).error_code == 0
+        side = sasl_login(mechanism, broker_user(2), broker_password(secret, 2), "a-nonce")
+        token: bytes | None = side.first()
+        while token is not None:
+            answer = wire.call(ApiKey.SASL_AUTHENTICATE, 2, m.SaslAuthenticateRequest(token))
+            assert answer.error_code == 0, answer.error_message
+            token = side.answer(answer.auth_bytes)
+        for replica_id, error in ((2, OTHER_EPOCH), (3, DENIED), (1, DENIED)):
+            state = m.FetchRequest.ReplicaState(replica_id, 0)
+            request = m.FetchRequest(replica_state=state, session_epoch=-1)
+            assert wire.call(ApiKey.FETCH, 16, request).error_code == error, replica_id
+        answer = wire.call(ApiKey.FETCH, 12, m.FetchRequest(replica_id=-1, session_epoch=-1))
+        assert answer.error_code == 0  # a consumer's, of nothing
+        everything = wire.call(ApiKey.METADATA, 12, m.MetadataRequest(None))
+        assert everything.topics == []
 
 
 def test_a_user_is_added_from_a_nodes_configuration(cluster: Cluster) -> None:
