@@ -8,8 +8,9 @@ Rules:
   (`reserve.message.value.range.fetch`), else for a moment: the last HOT_BYTES of them, as those who
   share a partition mostly read the same of it at the same time.
 * An entry goes when the slices that were served from it cover all hashes: nobody is expected again.
-* A batch is known by its partition, its first offset, and its checksum. So what is there after a
-  log was cut, compacted, or made anew is another batch, and nothing has to be taken back.
+* A batch is known by its partition and its header, which has its first offset and its checksum. So
+  what is there after a log was cut, compacted, or made anew is another batch, and nothing has to be
+  taken back.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from kraftpy.protocol.key_hash import HASH_MAX
-from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
+from kraftpy.protocol.key_index import RECORD_BYTES, BatchCutter, KeyIndex, KeyRanges
+from kraftpy.protocol.record_batch import COMPRESSION_MASK, LENGTH_END, BatchHeader
 
-ENTRY_BYTES: Final = 1000
+ENTRY_BYTES: Final = 1400
 """What an entry takes besides its records, about."""
 
 HOT_BYTES: Final = 32 << 20
 """What is kept of records where no topic asks for it."""
 
-BatchKey = tuple[bytes, int, int, int]
-"""Topic id, partition, first offset, checksum."""
-
+BatchKey = tuple[bytes, int, bytes]
+"""Topic id, partition, the batch's encoded header."""
 
 _ALL_HASHES: Final = [0, HASH_MAX + 1]
 
@@ -36,10 +37,14 @@ _ALL_HASHES: Final = [0, HASH_MAX + 1]
 class FilterEntry:
     """What is known of one batch: its index and, if they are kept, its checked records."""
 
-    __slots__ = ("_served", "data", "index")
+    __slots__ = ("_served", "batch_bytes", "compressed", "cutter", "data", "index", "last_offset")
 
-    def __init__(self, index: KeyIndex) -> None:
+    def __init__(self, header: BatchHeader, index: KeyIndex) -> None:
         self.index = index
+        self.cutter = BatchCutter(header)
+        self.batch_bytes = header.batch_length + LENGTH_END
+        self.last_offset = header.last_offset
+        self.compressed = bool(header.attributes & COMPRESSION_MASK)
         self.data: bytes | None = None
         # Where hashes that have been served begin, where they end, and so on.
         self._served: list[int] = []
@@ -98,12 +103,6 @@ class FilterCache:
             while self._hot_bytes > HOT_BYTES:
                 self._cool(next(iter(self._hot)))
         self._take(len(data))
-
-    def serve(self, key: BatchKey, ranges: KeyRanges) -> None:
-        """These slices of the batch have been served."""
-        entry = self._entries.get(key)
-        if entry is not None and entry.serve(ranges):
-            self.discard(key)
 
     def discard(self, key: BatchKey) -> None:
         self._cool(key)

@@ -14,11 +14,13 @@ Rules:
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from kraftpy.protocol.compression import compress
@@ -28,9 +30,10 @@ from kraftpy.protocol.key_hash import GOLDEN_RATIO, HASH_MAX, MASK
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     COMPRESSION_NAMES,
+    LENGTH_END,
+    RECORD_BATCH_OVERHEAD,
     BatchHeader,
     InvalidBatch,
-    assemble_batch,
 )
 from kraftpy.protocol.zigzag import read_varint
 
@@ -44,6 +47,10 @@ _ZERO: Final = array("I", [0])
 _HASHES_MAX: Final = int.from_bytes(HASH_MAX.to_bytes(16, "little") * _TOGETHER, "little")
 _LOW: Final = 0 if sys.byteorder == "little" else 1
 _LZ4: Final = COMPRESSION_NAMES.index("lz4")
+# A batch's header, as `record_batch` has it; what the checksum is of and cutting leaves as it is.
+_FIXED: Final = struct.Struct(">hiqqqhi")
+_COUNT: Final = struct.Struct(">i")
+_HEADER: Final = struct.Struct(f">qiibI{_FIXED.size}si")
 
 KeyRanges = tuple[tuple[int, int], ...]
 """First and last hash of some slices, ascending, none of which overlap."""
@@ -89,26 +96,26 @@ class KeyIndex:
         """How many records there are."""
         return len(self._hashes)
 
-    def count(self, ranges: KeyRanges) -> int:
-        """How many records have hashes in these ranges."""
+    def places(self, ranges: KeyRanges) -> list[tuple[int, int]]:
+        """Where records with hashes in these ranges begin and end among the sorted ones."""
         hashes = self._hashes
-        return sum(bisect_right(hashes, high) - bisect_left(hashes, low) for low, high in ranges)
+        return [(bisect_left(hashes, low), bisect_right(hashes, high)) for low, high in ranges]
 
-    def part(self, ranges: KeyRanges) -> Part:
-        """How much of the batch goes to who wants these ranges."""
-        count = self.count(ranges)
+    def part(self, count: int) -> Part:
+        """How much of the batch goes to who wants so many of its records."""
         if not count:
             return Part.NONE
-        return Part.WHOLE if count >= _MOST * len(self) else Part.CUT
+        return Part.WHOLE if count >= _MOST * len(self._hashes) else Part.CUT
 
-    def spans(self, ranges: KeyRanges) -> list[tuple[int, int]]:
-        """Where these records begin and end, in the order of the batch."""
-        hashes, bounds = self._hashes, self._bounds
-        numbers: list[int] = []
-        for low, high in ranges:
-            numbers += self._numbers[bisect_left(hashes, low) : bisect_right(hashes, high)]
-        numbers.sort()
-        return [(bounds[number], bounds[number + 1]) for number in numbers]
+    def pieces(self, data: bytes, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The records at these places, in the order of the batch, which has this `batch_data`."""
+        bounds = self._bounds
+        if len(places) == 1:
+            ((first, end),) = places
+            numbers = sorted(self._numbers[first:end])
+        else:
+            numbers = sorted(chain.from_iterable(self._numbers[a:z] for a, z in places))
+        return [data[bounds[number] : bounds[number + 1]] for number in numbers]
 
     def to_bytes(self) -> bytes:
         """What `from_bytes` takes, in the same machine."""
@@ -218,23 +225,20 @@ def _hashes(spreads: list[int]) -> list[int]:
     return memoryview(products.to_bytes(16 * count, sys.byteorder)).cast("Q")[_LOW::2].tolist()
 
 
-def cut_batch(header: BatchHeader, data: bytes, spans: Sequence[tuple[int, int]]) -> bytes:
-    """The batch with those of its records alone, at least one; `data` is its `batch_data`.
+class BatchCutter:
+    """Makes batches of some of a batch's records: all but those is put together once."""
 
-    Raises InvalidBatch.
-    """
-    records = b"".join([data[start:end] for start, end in spans])
-    attributes = header.attributes
-    if attributes & COMPRESSION_MASK:
-        records = compress("lz4", records)
-        attributes = attributes & ~COMPRESSION_MASK | _LZ4
-    changed = BatchHeader(
-        (
-            header.base_offset,
-            0,
-            header.partition_leader_epoch,
-            header.magic,
-            0,
+    __slots__ = ("_base_offset", "_compressed", "_fixed", "_fixed_crc", "_leader_epoch", "_magic")
+
+    def __init__(self, header: BatchHeader) -> None:
+        self._base_offset = header.base_offset
+        self._leader_epoch = header.partition_leader_epoch
+        self._magic = header.magic
+        attributes = header.attributes
+        self._compressed = bool(attributes & COMPRESSION_MASK)
+        if self._compressed:
+            attributes = attributes & ~COMPRESSION_MASK | _LZ4
+        self._fixed = _FIXED.pack(
             attributes,
             header.last_offset_delta,
             header.base_timestamp,
@@ -242,10 +246,29 @@ def cut_batch(header: BatchHeader, data: bytes, spans: Sequence[tuple[int, int]]
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            len(spans),
         )
-    )
-    try:
-        return assemble_batch(changed, records)
-    except ValueError as error:
-        raise InvalidBatch(str(error)) from None
+        self._fixed_crc = crc32c(self._fixed)
+
+    def cut(self, pieces: Sequence[bytes]) -> tuple[bytes, bytes]:
+        """The header and the rest of the batch that has these records, at least one.
+
+        Raises InvalidBatch.
+        """
+        records = b"".join(pieces)
+        if self._compressed:
+            records = compress("lz4", records)
+        count = len(pieces)
+        crc = crc32c(records, crc32c(_COUNT.pack(count), self._fixed_crc))
+        try:
+            header = _HEADER.pack(
+                self._base_offset,
+                RECORD_BATCH_OVERHEAD - LENGTH_END + len(records),
+                self._leader_epoch,
+                self._magic,
+                crc,
+                self._fixed,
+                count,
+            )
+        except struct.error:
+            raise InvalidBatch(f"{len(records)} bytes are too many for a batch") from None
+        return header, records

@@ -81,9 +81,14 @@ class FileSlice:
 
     def read(self) -> bytes:
         """The bytes. OSError if they can't be read or are no longer all there."""
-        data = os.pread(self.fd, self.size, self.position)
-        while len(data) < self.size:
-            more = os.pread(self.fd, self.size - len(data), self.position + len(data))
+        return self.read_part(0, self.size)
+
+    def read_part(self, at: int, size: int) -> bytes:
+        """So many of them. OSError as for `read`."""
+        position = self.position + at
+        data = os.pread(self.fd, size, position)
+        while len(data) < size:
+            more = os.pread(self.fd, size - len(data), position + len(data))
             if not more:
                 raise OSError(errno.EIO, f"{self.file.path} got shorter while it was read")
             data += more

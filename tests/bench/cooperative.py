@@ -49,6 +49,7 @@ from kraftpy.protocol.extensions import (
     encode_slices,
 )
 from kraftpy.protocol.key_index import key_index
+from kraftpy.protocol.record_batch import RECORD_BATCH_OVERHEAD
 from kraftpy.protocol.records import RecordInput, batch_data, build_batch, split_batches
 from kraftpy.server.coordination.group_topics import ClusterTopics
 from kraftpy.testing.process import BrokerError, LineProcess
@@ -341,8 +342,8 @@ def memory_of_a_record(count: int) -> float:
     before = memory_bytes([os.getpid()])
     cache = FilterCache(1 << 40)
     for number in range(batches):
-        key = bytes(16), 0, number * header.records_count, number
-        cache.put(key, FilterEntry(key_index(header, bytes(data))))
+        key = bytes(16), 0, number.to_bytes(RECORD_BATCH_OVERHEAD, "big")
+        cache.put(key, FilterEntry(header, key_index(header, bytes(data))))
     gc.collect()
     grown = memory_bytes([os.getpid()]) - before
     if len(cache) != batches:

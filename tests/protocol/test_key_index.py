@@ -14,11 +14,11 @@ from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.key_hash import HASH_MAX, SLOTS, hashes_of, key_hash
 from kraftpy.protocol.key_index import (
     RECORD_BYTES,
+    BatchCutter,
     KeyIndex,
     KeyRanges,
     Part,
     checked_key_ranges,
-    cut_batch,
     key_index,
 )
 from kraftpy.protocol.record_batch import LOG_APPEND_TIME, InvalidBatch
@@ -49,9 +49,13 @@ def indexed(batch: bytes) -> tuple[Any, bytes, KeyIndex]:
 
 def cut(batch: bytes, ranges: KeyRanges) -> bytes | None:
     header, data, index = indexed(batch)
-    spans = index.spans(ranges)
-    assert len(spans) == index.count(ranges)
-    return cut_batch(header, data, spans) if spans else None
+    pieces = index.pieces(data, index.places(ranges))
+    assert len(pieces) == count(index, ranges)
+    return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
+
+
+def count(index: KeyIndex, ranges: KeyRanges) -> int:
+    return sum(end - first for first, end in index.places(ranges))
 
 
 def wanted(record: Any, ranges: KeyRanges) -> bool:
@@ -90,14 +94,15 @@ def test_the_halves_of_three_records() -> None:
 
 
 def test_a_record_takes_sixteen_bytes() -> None:
-    _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"v", []) for n in range(300)]))
+    _, data, index = indexed(build_batch([(NOW, b"%d" % n, b"v", []) for n in range(300)]))
     assert len(index.to_bytes()) == 300 * RECORD_BYTES == 4800
     assert len(index) == 300
     again = KeyIndex.from_bytes(index.to_bytes())
     assert len(again) == 300
     for ranges in slices(8):
-        assert again.spans(ranges) == index.spans(ranges)
-        assert again.part(ranges) is Part.CUT
+        assert again.places(ranges) == index.places(ranges)
+        assert again.pieces(data, again.places(ranges)) == index.pieces(data, index.places(ranges))
+        assert again.part(count(again, ranges)) is Part.CUT
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -128,11 +133,11 @@ def test_plain_stays_plain_and_the_rest_is_lz4(codec: str) -> None:
 def test_most_of_a_batch_is_all_of_it() -> None:
     _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"", []) for n in range(100)]))
     hashes = sorted(key_hash(b"%d" % n, 0) for n in range(100))
-    assert index.part(((0, hashes[0] - 1),)) is Part.NONE
-    assert index.part(((0, hashes[0]),)) is Part.CUT
-    assert index.part(((0, hashes[73]),)) is Part.CUT
-    assert index.part(((0, hashes[74]),)) is Part.WHOLE
-    assert index.part(ALL) is Part.WHOLE
+    assert index.part(count(index, ((0, hashes[0] - 1),))) is Part.NONE
+    assert index.part(count(index, ((0, hashes[0]),))) is Part.CUT
+    assert index.part(count(index, ((0, hashes[73]),))) is Part.CUT
+    assert index.part(count(index, ((0, hashes[74]),))) is Part.WHOLE
+    assert index.part(count(index, ALL)) is Part.WHOLE
 
 
 _keys = st.one_of(st.sampled_from(KEYS), st.binary(max_size=5))
@@ -187,8 +192,8 @@ def test_many_records_with_numbers_of_every_length(base_offset: int) -> None:
         offset += chosen.choice([1, 1, 1, 20])
     batch = build_batch(records, base_offset=base_offset)
     _, data, index = indexed(batch)
-    assert [len(index), index.count(ALL)] == [5001, 5001]
-    assert len(data) == index.spans(ALL)[-1][1]
+    assert [len(index), count(index, ALL)] == [5001, 5001]
+    assert b"".join(index.pieces(data, index.places(ALL))) == data
     found = []
     for ranges in slices(3):
         part = cut(batch, ranges)
@@ -221,9 +226,9 @@ def test_damaged_records_are_invalid_or_lie_within_their_batch(data: Any) -> Non
         index = key_index(header, bytes(damaged))
     except InvalidBatch:
         return
-    spans = index.spans(ALL)
-    assert [start for start, _ in spans] == [0, *(end for _, end in spans[:-1])]
-    assert spans[-1][1] == len(damaged)
+    pieces = index.pieces(bytes(damaged), index.places(ALL))
+    assert b"".join(pieces) == damaged
+    assert len(pieces) == header.records_count
 
 
 def test_bytes_behind_the_records_are_no_part_of_a_batch() -> None:
@@ -235,8 +240,8 @@ def test_bytes_behind_the_records_are_no_part_of_a_batch() -> None:
 
 def test_a_batch_without_records_has_an_empty_index() -> None:
     index = KeyIndex(array("q"), array("I"), array("I"))
-    assert index.part(ALL) is Part.NONE
-    assert index.spans(ALL) == []
+    assert index.part(count(index, ALL)) is Part.NONE
+    assert index.pieces(b"", index.places(ALL)) == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, BinaryIO, Final
 
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyIndex, cut_batch, key_index
+from kraftpy.protocol.key_index import BatchCutter, KeyIndex, key_index
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     BatchHeader,
@@ -50,7 +50,8 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
                 return {"count": len(index)}, index.to_bytes() + (data if keeps else b"")
             case {"cut": [ranges, limit]}:
                 header, data, index = _opened(batch, limit)
-                return {}, cut_batch(header, data, index.spans(ranges))
+                pieces = index.pieces(data, index.places(ranges))
+                return {}, b"".join(BatchCutter(header).cut(pieces))
             case {"newest": limit}:
                 found = max_timestamp_of(batch, max_size_bytes=limit)
             case _:

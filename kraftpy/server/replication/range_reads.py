@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftpy.core.filter_cache import HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyRanges, Part, cut_batch, key_index
+from kraftpy.protocol.key_index import KeyRanges, Part, key_index
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     LENGTH_END,
@@ -53,9 +53,13 @@ _QUICK_TO_CUT: Final = 5000
 _QUICK_BYTES: Final = 512 << 10
 
 
-Taken = tuple[Part, bytes]
-_NONE: Final[Taken] = Part.NONE, b""
-_WHOLE: Final[Taken] = Part.WHOLE, b""
+# Each batch asks for them, and looking a member up in its enumeration takes several times as long.
+_NONE: Final = Part.NONE
+_CUT: Final = Part.CUT
+_WHOLE: Final = Part.WHOLE
+
+Cut = tuple[bytes, bytes]
+"""A batch that was cut, in two pieces."""
 
 
 class _Held:
@@ -67,16 +71,16 @@ class _Held:
         self.size_bytes = 0
 
 
-class CutRecords(bytes):
-    """A batch that was cut; counts as long as somebody holds it."""
+class CutRecords(bytearray):
+    """Batches that were cut, one behind the other; they count as long as somebody holds them."""
 
-    _held: _Held
+    def __init__(self, held: _Held) -> None:
+        self._held = held
 
-    def __new__(cls, data: bytes, held: _Held) -> CutRecords:
-        made = super().__new__(cls, data)
-        made._held = held
-        held.size_bytes += len(data)
-        return made
+    def add(self, cut: Cut) -> None:
+        for piece in cut:
+            self.extend(piece)
+            self._held.size_bytes += len(piece)
 
     def __del__(self) -> None:
         self._held.size_bytes -= len(self)
@@ -85,16 +89,17 @@ class CutRecords(bytes):
 class RangeRead:
     """How far one read has come.
 
-    `offset` is the next to look at, `records` what is to be sent, `size_bytes` of it; `full`: there
-    is more to look at than one answer may take.
+    `offset` is the next to look at, `size_bytes` how much there is to be sent; `full`: there is
+    more to look at than one answer may take.
     """
 
     __slots__ = (
+        "_cut",
+        "_records",
         "full",
         "limit_bytes",
         "offset",
         "ranges",
-        "records",
         "scanned_bytes",
         "size_bytes",
     )
@@ -103,37 +108,56 @@ class RangeRead:
         self.ranges = ranges
         self.offset = offset
         self.limit_bytes = limit_bytes
-        self.records: list[memoryview | FileSlice] = []
+        self._records: list[memoryview | FileSlice] = []
+        self._cut: CutRecords | None = None
         self.size_bytes = 0
         self.scanned_bytes = 0
         self.full = False
 
-    def add(self, piece: CutRecords) -> None:
-        self.records.append(memoryview(piece))
-        self.size_bytes += len(piece)
+    @property
+    def records(self) -> list[memoryview | FileSlice]:
+        """What is to be sent; what is found later is behind that."""
+        if self._cut is not None:
+            self._records.append(memoryview(self._cut))
+            self._cut = None
+        return self._records
+
+    def add(self, cut: Cut, held: _Held) -> None:
+        if self._cut is None:
+            self._cut = CutRecords(held)
+        self._cut.add(cut)
+        self.size_bytes += len(cut[0]) + len(cut[1])
 
     def add_whole(self, batch: FileSlice) -> None:
-        last = self.records[-1] if self.records else None
+        records = self.records
+        last = records[-1] if records else None
         if (
             isinstance(last, FileSlice)
             and last.file is batch.file
             and last.position + last.size == batch.position
         ):
-            self.records[-1] = FileSlice(last.file, last.position, last.size + batch.size)
+            records[-1] = FileSlice(last.file, last.position, last.size + batch.size)
         else:
-            self.records.append(batch)
+            records.append(batch)
         self.size_bytes += batch.size
 
 
 class RangeNumbers:
     """What reads of slices have done, for metrics."""
 
-    __slots__ = ("batches", "scanned_bytes", "sent_bytes")
+    __slots__ = ("cut", "none", "scanned_bytes", "sent_bytes", "whole")
 
     def __init__(self) -> None:
         self.scanned_bytes = 0
         self.sent_bytes = 0
-        self.batches = dict.fromkeys(Part, 0)
+        self.none = 0
+        self.cut = 0
+        self.whole = 0
+
+    @property
+    def batches(self) -> dict[Part, int]:
+        """How many were looked through, by how much of them was sent."""
+        return {_NONE: self.none, _CUT: self.cut, _WHOLE: self.whole}
 
 
 class RangeReads:
@@ -187,7 +211,7 @@ class RangeReads:
                 else:
                     read.offset = max(read.offset, found.next_offset)
         except KafkaError:
-            if not read.records:
+            if not read.size_bytes:
                 raise
             read.full = True
         finally:
@@ -197,113 +221,121 @@ class RangeReads:
         self, read: RangeRead, partition: Partition, piece: FileSlice, min_one: bool, pace: _Pace
     ) -> None:
         """Takes what is wanted of some batches; ends where the read is full. Raises KafkaError."""
+        ranges, numbers, cache = read.ranges, self.numbers, self.cache
+        topic_id, index = partition.topic_id, partition.index
         at = 0
         while at < piece.size and not read.full:
-            position = piece.position + at
             try:
-                header = read_batch_header(
-                    FileSlice(piece.file, position, RECORD_BATCH_OVERHEAD).read()
-                )
-                size = header.batch_length + LENGTH_END
-                batch = FileSlice(piece.file, position, size)
-                key = partition.topic_id, partition.index, header.base_offset, header.crc
-                taken = self._take_now(read.ranges, partition, key, header, batch)
+                key = topic_id, index, piece.read_part(at, RECORD_BATCH_OVERHEAD)
+                entry = cache.get(key)
+                if entry is None:
+                    entry, header = await self._first_look(partition, key, piece, at)
+                    size, last_offset = header.batch_length + LENGTH_END, header.last_offset
+                else:
+                    size, last_offset = entry.batch_bytes, entry.last_offset
+                if entry is None:
+                    taken: Part | Cut | None = _WHOLE if header.records_count else _NONE
+                else:
+                    taken = self._take_now(ranges, partition, key, entry, piece, at)
                 if taken is None:
-                    taken = await self._take_elsewhere(read.ranges, partition, key, header, batch)
-                part, cut = taken
+                    taken = await self._take_elsewhere(ranges, partition, piece.read_part(at, size))
             except DecodeError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from None
             except OSError as error:
                 raise storage_failure(f"can't read {partition}", error) from error
-            length = {Part.NONE: 0, Part.CUT: len(cut), Part.WHOLE: size}[part]
-            if read.size_bytes + length > read.limit_bytes and (read.size_bytes or not min_one):
-                read.full = True
-                return
-            if part is Part.WHOLE:
-                read.add_whole(batch)
-            elif part is Part.CUT:
-                read.add(CutRecords(cut, self._held))
-            self.cache.serve(key, read.ranges)
-            self.numbers.batches[part] += 1
-            self.numbers.scanned_bytes += size
+            if taken is _NONE:
+                numbers.none += 1
+            else:
+                length = len(taken[0]) + len(taken[1]) if isinstance(taken, tuple) else size
+                if read.size_bytes + length > read.limit_bytes and (read.size_bytes or not min_one):
+                    read.full = True
+                    return
+                if isinstance(taken, tuple):
+                    read.add(taken, self._held)
+                    numbers.cut += 1
+                else:
+                    read.add_whole(FileSlice(piece.file, piece.position + at, size))
+                    numbers.whole += 1
+            if entry is not None and entry.serve(ranges):
+                cache.discard(key)
+            numbers.scanned_bytes += size
             read.scanned_bytes += size
-            read.offset = max(read.offset, header.last_offset + 1)
+            read.offset = max(read.offset, last_offset + 1)
             at += size
-            if not pace.within_turn and not await pace.keep():
+            if perf_counter() >= pace.look_up_s and not await pace.keep():
                 read.full = True
 
     # -- one batch
+
+    async def _first_look(
+        self, partition: Partition, key: BatchKey, piece: FileSlice, at: int
+    ) -> tuple[FilterEntry | None, BatchHeader]:
+        """What is known of a batch from now on; None of one that goes whole, if it has records.
+
+        Raises OSError, DecodeError.
+        """
+        header = read_batch_header(key[2])
+        if header.is_control or not header.records_count:
+            return None, header
+        batch = piece.read_part(at, header.batch_length + LENGTH_END)
+        try:
+            if header.records_count > _QUICK_TO_INDEX or not opens_quickly(
+                header, batch, _QUICK_BYTES
+            ):
+                return await self._entry(partition, key, header, batch), header
+            opened = _opened(header, batch)
+            entry = FilterEntry(header, key_index(header, opened))
+        except (DecodeError, KafkaError):  # it can't be opened
+            return None, header
+        self.cache.put(key, entry)
+        self._hold(partition, key, opened)
+        return entry, header
 
     def _take_now(
         self,
         ranges: KeyRanges,
         partition: Partition,
         key: BatchKey,
-        header: BatchHeader,
-        source: FileSlice,
-    ) -> Taken | None:
-        """How much of a batch is sent, and what if it is cut; None if that takes long.
+        entry: FilterEntry,
+        piece: FileSlice,
+        at: int,
+    ) -> Part | Cut | None:
+        """How much of a batch is sent, or what is if it is cut; None if that takes long.
 
         Raises OSError.
         """
-        if header.is_control:
+        index = entry.index
+        places = index.places(ranges)
+        count = sum([end - first for first, end in places])
+        part = index.part(count)
+        if part is not _CUT:
+            return part
+        if self._held.size_bytes >= self._held_max_bytes:
             return _WHOLE
-        if not header.records_count:
-            return _NONE
+        if count > _QUICK_TO_CUT:
+            return None
+        data = entry.data
         try:
-            entry = self.cache.get(key)
-            if entry is None:
-                if header.records_count > _QUICK_TO_INDEX:
-                    return None
-                batch = source.read()
-                if not opens_quickly(header, batch, _QUICK_BYTES):
-                    return None
-                opened = _opened(header, batch)
-                entry = FilterEntry(key_index(header, opened))
-                self.cache.put(key, entry)
-                self._hold(partition, key, opened)
-            part = entry.index.part(ranges)
-            if part is not Part.CUT:
-                return _NONE if part is Part.NONE else _WHOLE
-            if self._held.size_bytes >= self._held_max_bytes:
-                return _WHOLE
-            count = entry.index.count(ranges)
-            if count > _QUICK_TO_CUT:
-                return None
-            data, compressed = entry.data, header.attributes & COMPRESSION_MASK
             if data is None:
-                batch = source.read()
-                if compressed and not opens_quickly(header, batch, _QUICK_BYTES):
+                batch = piece.read_part(at, entry.batch_bytes)
+                header = read_batch_header(batch)
+                if entry.compressed and not opens_quickly(header, batch, _QUICK_BYTES):
                     return None
                 data = _opened(header, batch)
                 self._hold(partition, key, data)
-            elif compressed and len(data) * count > _QUICK_BYTES * len(entry.index):
+            elif entry.compressed and len(data) * count > _QUICK_BYTES * len(index):
                 return None
-            return part, cut_batch(header, data, entry.index.spans(ranges))
+            return entry.cutter.cut(index.pieces(data, places))
         except DecodeError:
             return _WHOLE
 
     async def _take_elsewhere(
-        self,
-        ranges: KeyRanges,
-        partition: Partition,
-        key: BatchKey,
-        header: BatchHeader,
-        source: FileSlice,
-    ) -> Taken:
-        """The same for a batch that is opened, or cut, in the process for that."""
-        batch = source.read()
+        self, ranges: KeyRanges, partition: Partition, batch: bytes
+    ) -> Part | Cut:
+        """The same of a batch that is cut in the process for that."""
+        limit = max_uncompressed_bytes(partition.config.max_message_bytes)
         try:
-            if self.cache.get(key) is None:
-                entry = await self._entry(partition, key, header, batch)
-                part = entry.index.part(ranges)
-                if part is not Part.CUT:
-                    return _NONE if part is Part.NONE else _WHOLE
-                taken = self._take_now(ranges, partition, key, header, source)
-                if taken is not None:
-                    return taken
-            limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-            return Part.CUT, await self._opener.cut(batch, ranges, limit)
+            return await self._opener.cut(batch, ranges, limit), b""
         except KafkaError:  # it can't be opened
             return _WHOLE
 
@@ -323,7 +355,7 @@ class RangeReads:
     ) -> FilterEntry:
         limit = max_uncompressed_bytes(partition.config.max_message_bytes)
         index, data = await self._opener.key_index(batch, limit, HOT_BYTES)
-        entry = FilterEntry(index)
+        entry = FilterEntry(header, index)
         self.cache.put(key, entry)
         if not header.attributes & COMPRESSION_MASK:
             data = batch[RECORD_BATCH_OVERHEAD:]
@@ -343,17 +375,17 @@ class RangeReads:
 class _Pace:
     """Passes the loop on to others when a turn is over, and knows when everything is."""
 
-    __slots__ = ("_end_s", "_turns", "_until_s")
+    __slots__ = ("_end_s", "_turns", "_until_s", "look_up_s")
 
     def __init__(self, turns: Turns, until_s: float) -> None:
         self._turns = turns
         self._until_s = until_s
-        self._end_s = perf_counter() + TURN_S
+        self._begin()
 
-    @property
-    def within_turn(self) -> bool:
-        """Whether there is no need to `keep`."""
-        return perf_counter() < min(self._end_s, self._until_s)
+    def _begin(self) -> None:
+        self._end_s = perf_counter() + TURN_S
+        self.look_up_s = min(self._end_s, self._until_s)
+        """Before, there is no need to `keep`."""
 
     async def keep(self) -> bool:
         """Whether there is time left."""
@@ -362,7 +394,7 @@ class _Pace:
             return False
         if now_s >= self._end_s:
             await self._turns.next()
-            self._end_s = perf_counter() + TURN_S
+            self._begin()
         return True
 
 

@@ -14,18 +14,30 @@ from hypothesis import strategies as st
 
 from kraftpy.core.filter_cache import ENTRY_BYTES, HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.key_hash import HASH_MAX
-from kraftpy.protocol.key_index import KeyIndex
+from kraftpy.protocol.key_index import KeyIndex, KeyRanges
+from kraftpy.protocol.record_batch import RECORD_BATCH_OVERHEAD
+from kraftpy.protocol.records import build_batch, read_batch_header
 
 HALF = HASH_MAX // 2
 
 
 def key(number: int) -> BatchKey:
-    return b"topic", 0, number, 7
+    return b"topic", 0, number.to_bytes(RECORD_BATCH_OVERHEAD, "big")
+
+
+def serve(cache: FilterCache, number: int, ranges: KeyRanges) -> None:
+    """As who reads does."""
+    entry = cache.get(key(number))
+    if entry is not None and entry.serve(ranges):
+        cache.discard(key(number))
 
 
 def entry(records: int) -> FilterEntry:
     numbers = range(records)
-    return FilterEntry(KeyIndex(array("q", numbers), array("I", numbers), array("I", numbers)))
+    header = read_batch_header(build_batch([(0, b"", b"", [])]))
+    return FilterEntry(
+        header, KeyIndex(array("q", numbers), array("I", numbers), array("I", numbers))
+    )
 
 
 def test_what_was_used_longest_ago_goes() -> None:
@@ -87,13 +99,13 @@ def test_records_that_nobody_asked_to_keep_stay_for_a_moment() -> None:
 def test_an_entry_goes_when_all_hashes_have_been_served() -> None:
     cache = FilterCache(10_000)
     cache.put(key(0), entry(1))
-    cache.serve(key(0), ((0, HALF),))
-    cache.serve(key(0), ((0, HALF),))
-    cache.serve(key(0), ((HALF + 2, HASH_MAX),))
+    serve(cache, 0, ((0, HALF),))
+    serve(cache, 0, ((0, HALF),))
+    serve(cache, 0, ((HALF + 2, HASH_MAX),))
     assert cache.get(key(0)) is not None
-    cache.serve(key(0), ((HALF + 1, HALF + 1),))
+    serve(cache, 0, ((HALF + 1, HALF + 1),))
     assert (cache.get(key(0)), cache.used_bytes) == (None, 0)
-    cache.serve(key(0), ((0, HASH_MAX),))  # somebody comes late
+    serve(cache, 0, ((0, HASH_MAX),))  # somebody comes late
 
 
 def test_slices_in_any_order() -> None:
@@ -104,7 +116,7 @@ def test_slices_in_any_order() -> None:
     cache.put(key(0), entry(1))
     for place, each in enumerate(slices):
         assert len(cache) == 1, place
-        cache.serve(key(0), (each,))
+        serve(cache, 0, (each,))
     assert len(cache) == 0
 
 
@@ -117,7 +129,7 @@ def test_slices_of_several_deals(pairs: list[tuple[int, int]]) -> None:
     for pair in pairs:
         first, last = sorted(pair)
         unserved -= set(range(first, last + 1))
-        cache.serve(key(0), ((first * step, min((last + 1) * step - 1, HASH_MAX)),))
+        serve(cache, 0, ((first * step, min((last + 1) * step - 1, HASH_MAX)),))
         assert len(cache) == (1 if unserved else 0)
 
 
@@ -128,9 +140,9 @@ def test_it_takes_what_it_says() -> None:
     try:
         for number in range(200):
             made = entry(500)
-            cache.put((b"t" * 16, 0, 10**12 + number, 2**31 + number), made)
+            cache.put((b"t" * 16, 0, number.to_bytes(RECORD_BATCH_OVERHEAD, "big")), made)
             for lane in range(8):
-                cache.serve((b"t" * 16, 0, 10**12 + number, 2**31 + number), ((lane, lane),))
+                made.serve(((lane, lane),))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
