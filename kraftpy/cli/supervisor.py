@@ -55,6 +55,7 @@ class Node:
     host: str = ""
     port: int = 0
     metrics: str | None = None
+    scheme: str = "http"
     pid: int = 0
     votes: bool = True
     exit_code: int | None = None
@@ -69,12 +70,12 @@ class Node:
     @property
     def page_url(self) -> str | None:
         """What shows the cluster to a person, None if the node serves no metrics."""
-        return f"http://{self.metrics}/" if self.metrics else None
+        return f"{self.scheme}://{self.metrics}/" if self.metrics else None
 
     @property
     def metrics_url(self) -> str | None:
         """What Prometheus scrapes, None if the node serves no metrics."""
-        return f"http://{self.metrics}/metrics" if self.metrics else None
+        return f"{self.scheme}://{self.metrics}/metrics" if self.metrics else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,14 @@ class Supervisor:
         """Forks a node; `wait_ready` waits until it serves."""
         # Here, so that each child finds it imported.
         import kraftpy.server.node.processes
+        from kraftpy.core.config.listeners import metrics_tls_settings
 
         if len(config.voters) > 1:
             import kraftpy.quorum.raft  # noqa: F401
 
         node.exit_code, node.report = None, b""
         node.votes = "controller" in config.process_roles
+        node.scheme = "http" if metrics_tls_settings(config) is None else "https"
         node.log_start = node.log_path.stat().st_size if node.log_path.exists() else 0
         node.report_fd, report = os.pipe()
         sys.stdout.flush()

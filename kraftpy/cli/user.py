@@ -1,4 +1,4 @@
-"""`kraftpy user`: who may log in by SCRAM (KIP-554).
+"""`kraftpy user`: who may log in by SCRAM (KIP-554), and who may see metrics and the page.
 
 Rules:
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -204,6 +205,27 @@ def remove(
             await change_each("user", names, remove_one, user_failure, output)
 
     run_client(run())
+
+
+@command.command("hash")
+@click.argument("name", type=TEXT)
+def hash_command(name: str) -> None:
+    """Print a line for kraftpy.metrics.users.file, by which NAME may see metrics and the page.
+
+    The password is asked for, or read from stdin (one line) if that is no terminal.
+    """
+    from kraftpy.metrics.users import PASSWORD_MAX_BYTES, SALT_BYTES, hashed, is_name
+
+    if not is_name(name):
+        raise click.BadParameter(
+            f"{name:.80!r} can't log in by HTTP: a name has no colon, no blanks at its ends and "
+            "nothing that can't be printed",
+            param_hint="'NAME'",
+        )
+    password = _password()
+    if len(password.encode()) > PASSWORD_MAX_BYTES:
+        raise Failure("the password is too long", EXIT_USAGE)
+    click.echo(f"{name}:{hashed(password, secrets.token_bytes(SALT_BYTES))}")
 
 
 def _password() -> str:

@@ -36,10 +36,16 @@ logger = logging.getLogger(__name__)
 
 
 class Making(Enum):
-    """What is made for an answer; the value is by how many at a time."""
+    """What is made for an answer; `most` is by how many at a time."""
 
-    METRICS = 1
-    PAGE = 2
+    METRICS = "metrics", 1
+    PAGE = "page", 2
+    LOGIN = "login", 1
+
+    @property
+    def most(self) -> int:
+        most: int = self.value[1]
+        return most
 
 
 class TooBusy(Exception):
@@ -98,6 +104,11 @@ class Admission:
             if place is not None:
                 self._forget(place)
 
+    def holds(self, connection: socket.socket) -> bool:
+        """Whether the connection hasn't had to go."""
+        with self._changed:
+            return connection in self._places
+
     def listens(self, connection: socket.socket) -> None:
         """The connection is waited on for a request."""
         self._turns(connection, is_silent=True)
@@ -142,7 +153,7 @@ class Admission:
     def _await_turn(self, place: Place, what: Making) -> None:
         deadline_s = time.monotonic() + TURN_MAX_S
         while (
-            self._making[what] >= what.value
+            self._making[what] >= what.most
             or self._next_of(what) is not place
             or not self._has_room()
         ):
@@ -198,7 +209,8 @@ class Admission:
     def _close(self, place: Place, reason: str) -> None:
         self._forget(place)
         with contextlib.suppress(OSError):  # it is ending by itself
-            place.connection.shutdown(socket.SHUT_RDWR)
+            # The socket's own: with TLS, its thread would go on in plain text.
+            socket.socket.shutdown(place.connection, socket.SHUT_RDWR)
         emit(
             logger,
             logging.WARNING,

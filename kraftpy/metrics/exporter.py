@@ -44,6 +44,7 @@ from kraftpy.metrics.system import System
 
 if TYPE_CHECKING:
     from kraftpy.metrics.collector import Scrape
+    from kraftpy.metrics.door import Door
     from kraftpy.metrics.http import Site
     from kraftpy.metrics.log_ends import LogEnds
 
@@ -58,7 +59,7 @@ logger = logging.getLogger(__name__)
 class Exporter:
     """What a node's exporter knows: `sources` are the processes to ask, `dirs` the data folders.
 
-    `open_site` makes what is served beside metrics and checks.
+    `open_site` makes what is served beside metrics and checks. Without a `door` everybody comes in.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Exporter:
         sources: Sequence[Source],
         dirs: Sequence[str],
         open_site: Callable[[], Site],
+        door: Door | None = None,
     ) -> None:
         self._node_id = node_id
         self._sources = sources
         self._dirs = dirs
         self._lock = threading.Lock()
         self._open_site = open_site
+        self._door = door
         self._opening = threading.Lock()
         self._site: Site | None = None
         self._system = System()
@@ -82,11 +85,14 @@ class Exporter:
     def serve(self, listening: socket.socket) -> None:
         """Serves until the process is killed."""
         listening.setblocking(True)
+        if self._door is not None and self._door.tls is not None:
+            self._door.tls.watch()
         select.select([listening], [], [])
         # Not before somebody comes: most nodes on a laptop are never asked.
+        from kraftpy.metrics.door import Door
         from kraftpy.metrics.http import HttpServer
 
-        HttpServer(listening, self).serve_forever()
+        HttpServer(listening, self, self._door or Door()).serve_forever()
 
     def metrics(
         self, accept: str, *, compress: bool, timeout_s: float = math.inf
@@ -175,6 +181,11 @@ class Exporter:
         self._system.add_process(scrape, "exporter", os.getpid(), loop=False)
         for folder in self._dirs:
             self._system.add_folder(scrape, folder)
+        if self._door is not None and self._door.tls is not None:
+            from kraftpy.metrics.door import LISTENER
+
+            expiry_s = self._door.tls.expires_s
+            scrape.add("kraftpy_tls_certificate_expiry_timestamp_seconds", expiry_s, LISTENER)
         return scrape
 
     def _complete_lag(self, scrape: Scrape, timeout_s: float) -> None:

@@ -7,7 +7,10 @@ Rules:
 * Bounded: a request's head, in bytes and in the time that it may take to arrive, however slowly it
   drips; the time that a connection may be silent between requests, and that an answer may take to
   be fetched; connections, and what answers take (`admission`).
-* `/healthz` and `/readyz` are answered at once, whatever else is under way.
+* `/healthz` and `/readyz` are answered at once, whatever else is under way, and to everybody; all
+  else to who may see it (`door`).
+* A connection's own thread makes its handshake of TLS, and hashes its password. The one that
+  accepts connections does neither.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import logging
 import math
 import re
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -27,13 +31,25 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kraftpy import __version__
+from kraftpy.events import emit
 from kraftpy.metrics.admission import Admission, Making, TooBusy
+from kraftpy.metrics.door import (
+    CHALLENGE,
+    LISTENER,
+    OPEN,
+    Door,
+    read_basic,
+    say_goodbye,
+    shake_hands,
+)
+from kraftpy.tls.failures import why
 
 SILENCE_MAX_S = 15.0
 HEAD_MAX_BYTES = 16 * 1024
 HEAD_MAX_S = 10.0
 LINGER_MAX_S = 1.0
 COMPRESSED_FROM_BYTES = 1024
+PIECE_BYTES = 64 * 1024
 PLAIN = "text/plain; charset=utf-8"
 _GZIP_LEVEL = 1
 _WEIGHT_0 = re.compile(r"q=0(\.0{0,3})?")
@@ -84,16 +100,30 @@ class Served(Protocol):
 
 
 class HttpServer(ThreadingMixIn, HTTPServer):
-    """Serves an exporter on a socket that listens."""
+    """Serves an exporter on a socket that listens, to whom the door lets in."""
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, exporter: Served) -> None:
+    def __init__(self, listening: socket.socket, exporter: Served, door: Door = OPEN) -> None:
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.exporter = exporter
+        self.door = door
         self.admission = Admission()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection. Nothing of it is read here."""
+        connection, address = super().get_request()
+        if self.door.tls is None:
+            return connection, address
+        try:
+            return self.door.tls.context.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            ), address
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise ConnectionAbortedError("it had gone before TLS began") from error
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A thread of its own for each that is let in."""
@@ -104,9 +134,36 @@ class HttpServer(ThreadingMixIn, HTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            if isinstance(request, ssl.SSLSocket) and not self._has_shaken_hands(
+                request, client_address[0]
+            ):
+                self.shutdown_request(request)
+            else:
+                super().process_request_thread(request, client_address)
         finally:
             self.admission.leave(request)
+
+    def _has_shaken_hands(self, connection: ssl.SSLSocket, peer: str) -> bool:
+        try:
+            shake_hands(connection)
+        except OSError as error:
+            reason = why(error) if isinstance(error, ssl.SSLError) else str(error)
+            if self.admission.holds(connection):
+                emit(
+                    logger,
+                    logging.INFO,
+                    "connection-closed",
+                    peer=peer,
+                    client=None,
+                    reason=reason,
+                )
+            return False
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        if isinstance(request, ssl.SSLSocket):
+            say_goodbye(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's trouble; anything else is a defect."""
@@ -126,6 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.wfile = _Writer(self.connection)
         self._unread = b""
         self._refused = False
         self.requestline = ""
@@ -167,6 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._refused:
             return
         deadline = time.monotonic() + LINGER_MAX_S
+        if isinstance(self.connection, ssl.SSLSocket):
+            say_goodbye(self.connection)
         self.connection.shutdown(socket.SHUT_WR)
         self.connection.settimeout(LINGER_MAX_S)
         while self.connection.recv(HEAD_MAX_BYTES) and time.monotonic() < deadline:
@@ -208,6 +269,12 @@ class _Handler(BaseHTTPRequestHandler):
             if checks is not None:
                 self.server.admission.answers(self.connection, keeps=True)
                 self._checks(checks())
+            elif not self._may_see():
+                self._answer(
+                    HTTPStatus.UNAUTHORIZED,
+                    b"only for the users of kraftpy.metrics.users.file\n",
+                    headers={"WWW-Authenticate": CHALLENGE},
+                )
             elif url.path == "/metrics":
                 self._metrics()
             else:
@@ -223,6 +290,33 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception:
             logger.exception("%s failed", url.path)
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"a defect; the log has more\n")
+
+    def _may_see(self) -> bool:
+        """Whether whoever asks is one of the door's users, if it has such."""
+        users = self.server.door.users
+        if users is None:
+            return True
+        header = self.headers.get("Authorization")
+        given = None if header is None else read_basic(header)
+        if given is not None:
+            if users.knows(*given):
+                return True
+            with self.server.admission.making(self.connection, Making.LOGIN):
+                # It may have been in line behind itself.
+                if users.knows(*given) or users.check(*given):
+                    return True
+        if header is not None:
+            emit(
+                logger,
+                logging.INFO,
+                "authentication-failed",
+                peer=self.client_address[0],
+                client=None,
+                listener=LISTENER,
+                mechanism="Basic",
+                reason="no user with this password",
+            )
+        return False
 
     @property
     def _takes_gzip(self) -> bool:
@@ -291,6 +385,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         """One line for each scrape would say nothing."""
+
+
+class _Writer(io.BufferedIOBase):
+    """Writes to a connection with TLS, which gives each record its own time otherwise."""
+
+    def __init__(self, connection: ssl.SSLSocket) -> None:
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Raises TimeoutError if the reader takes longer than an answer may."""
+        deadline_s = time.monotonic() + SILENCE_MAX_S
+        left = memoryview(data)
+        while left:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the answer wasn't fetched in time")
+            self._connection.settimeout(left_s)
+            left = left[self._connection.send(left[:PIECE_BYTES]) :]
+        return len(data)
 
 
 def _seconds(header: str | None) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kraftpy.core.config.addresses import Listener, is_every_interface
 from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.listeners import (
+    METRICS,
     PLAINTEXT,
     PREFIX,
     SSL,
@@ -67,6 +68,7 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
                 f"{listener.name}:PLAINTEXT to it",
             )
         _check_protocol(config, layers, listener, protocol)
+    _check_no_metrics(config, names | protocols.keys())
     check_listeners(layers, names)
     for listener in config.advertised_listeners or ():
         if listener.name not in names:
@@ -119,6 +121,18 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
             "one address, or controller.quorum.voters",
             "a quorum of several controllers has a fixed list of voters: set "
             "controller.quorum.voters=1@host:9093,2@host:9093,3@host:9093",
+        )
+
+
+def _check_no_metrics(config: NodeSettings, names: set[str]) -> None:
+    """Whether the prefix of `kraftpy.metrics.listener` is its alone."""
+    if config.kraftpy_metrics_listener is not None and METRICS in names:
+        raise ConfigError(
+            "listeners",
+            METRICS,
+            "another name for a listener",
+            f"a listener can't be called {METRICS}: listener.name.{METRICS.lower()}.… is of "
+            "kraftpy.metrics.listener",
         )
 
 

@@ -6,6 +6,9 @@ Rules:
   alone, before those without (KIP-103). The name is written in lower case, and has to be one of
   `listeners` or of the protocol map.
 * `ssl.client.auth` counts on a listener with SASL only with the prefix (KIP-684).
+* `listener.name.metrics.ssl.…` is of `kraftpy.metrics.listener`, which speaks TLS if it has a
+  certificate there, of its own: that brokers have one changes nothing for who scrapes. Where files
+  lie doesn't change there before a restart.
 * Where files lie may be changed while a broker runs, with the prefix only (KIP-226). What is secret
   may not: it would stand in the metadata's log.
 * How many connections a listener takes, and how fast, counts beside what all of them together may
@@ -31,6 +34,8 @@ from kraftpy.tls.settings import NONE, StoreSettings, TlsSettings
 
 PREFIX = "listener.name."
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+METRICS = "METRICS"
+"""What `kraftpy.metrics.listener` is called among the listeners."""
 WITH_TLS = frozenset({SSL, SASL_SSL})
 WITH_SASL = frozenset({SASL_PLAINTEXT, SASL_SSL})
 
@@ -55,6 +60,7 @@ PREFIXED: Mapping[str, Setting] = MappingProxyType(
 """The settings that a listener may have for itself."""
 
 _OF_TLS = settings_of(TlsKeys).keys() - _NOTED.keys()
+_CERTIFICATE = ("ssl.keystore.location", "ssl.keystore.key")
 
 DYNAMIC = frozenset(
     {
@@ -112,7 +118,8 @@ def prefixed_setting(key: str) -> Setting | None:
     found = split_key(key)
     if found is None:
         return None
-    return replace(PREFIXED[found.key], key=key, dynamic=found.key in DYNAMIC)
+    dynamic = found.key in DYNAMIC and found.listener != METRICS
+    return replace(PREFIXED[found.key], key=key, dynamic=dynamic)
 
 
 def refuse_prefixed(key: str) -> None:
@@ -142,9 +149,12 @@ def refuse_plug_ins(key: str) -> None:
 def check_listeners(config: Layers, names: set[str]) -> None:
     """Raises ConfigError for a prefix that is no listener's name."""
     known = names | dict(config.listener_security_protocol_map).keys()
+    metrics = set()
     for key in config.static:
         found = split_key(key)
-        if found is not None and found.listener not in known:
+        if found is not None and found.listener == METRICS and METRICS not in known:
+            metrics.add(found.key)
+        elif found is not None and found.listener not in known:
             raise ConfigError(
                 key,
                 None,
@@ -152,6 +162,28 @@ def check_listeners(config: Layers, names: set[str]) -> None:
                 f"{shorten(key)}: there is no listener {shorten(found.listener)}; those of "
                 f"listener.security.protocol.map are {', '.join(sorted(known))}",
             )
+    _check_metrics(metrics)
+
+
+def _check_metrics(keys: set[str]) -> None:
+    """Raises ConfigError for what has no effect on the listener of metrics."""
+    prefix = f"{PREFIX}{METRICS.lower()}."
+    for key in sorted(keys - _OF_TLS):
+        raise ConfigError(
+            prefix + key,
+            None,
+            "a setting of TLS",
+            f"{prefix}{key} has no effect: who may see metrics and the page is in the file that "
+            "kraftpy.metrics.users.file names",
+        )
+    if keys and keys.isdisjoint(_CERTIFICATE):
+        raise ConfigError(
+            prefix + min(keys),
+            None,
+            "set together with a certificate",
+            f"{prefix}{min(keys)} has no effect without a certificate: set "
+            f"{prefix}ssl.keystore.location=FILE, too",
+        )
 
 
 def security_protocol(config: Layers, listener: str) -> str:
@@ -181,13 +213,19 @@ def connection_limits(config: Layers, listener: str) -> tuple[int, int]:
 def tls_keys(config: Layers, listener: str) -> TlsKeys:
     """The settings `ssl.…` as they count for this listener."""
     texts = {key: text for key, text in config.static.items() if key in _OF_TLS}
-    if security_protocol(config, listener) == SASL_SSL:
+    if listener == METRICS or security_protocol(config, listener) == SASL_SSL:
         texts.pop("ssl.client.auth", None)
     texts.update(each for each in own_texts(config, listener) if each[0] in _OF_TLS)
     values: dict[str, Any] = {
         PREFIXED[key].attribute: parse_value(PREFIXED[key], text) for key, text in texts.items()
     }
     return TlsKeys(**values)
+
+
+def metrics_tls_settings(config: Layers) -> TlsSettings | None:
+    """What `kraftpy.metrics.listener` speaks TLS by; None if it doesn't."""
+    own = dict(own_texts(config, METRICS))
+    return None if own.keys().isdisjoint(_CERTIFICATE) else tls_settings(config, METRICS)
 
 
 def tls_settings(config: Layers, listener: str) -> TlsSettings:

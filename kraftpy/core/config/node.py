@@ -306,7 +306,13 @@ class NodeSettings(TransactionSettings):
         addresses.address(),
         None,
         "Where metrics are served by HTTP, as host:port; an empty host is every interface. Unset "
-        "or empty, they aren't.",
+        "or empty, they aren't. listener.name.metrics.ssl.keystore.location makes it HTTPS.",
+    )
+    kraftpy_metrics_users_file: str | None = setting(
+        text("a file"),
+        None,
+        "File with who may see metrics and the page, a line of `kraftpy user hash` each; "
+        "/healthz and /readyz are for everybody. Unset, all of it is.",
     )
     kraftpy_metrics_partitions: bool = setting(
         boolean(), "true", "Serve the metrics of each partition, not only of topics and groups."

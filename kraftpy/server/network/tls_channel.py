@@ -21,6 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.tls.failures import why
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -266,11 +268,3 @@ class TlsChannel:
             with suppress(OSError):
                 self.push()
         self._sock.close()
-
-
-def why(error: ssl.SSLError) -> str:
-    """What went wrong, in OpenSSL's words."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS: the peer's certificate isn't accepted: {error.verify_message}"
-    reason = (error.reason or str(error)).lower().replace("_", " ")
-    return f"TLS: {reason}"

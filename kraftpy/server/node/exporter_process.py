@@ -37,6 +37,7 @@ from kraftpy.server.network.listener import bind
 from kraftpy.server.node.metrics import BrokerNumbers
 
 if TYPE_CHECKING:
+    from kraftpy.metrics.door import Door
     from kraftpy.page.site import Site
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,16 @@ class ExporterHandle:
         """From now on another one takes its place when it ends."""
         self._loop = loop
         loop.add_reader(self._pidfd, self._ended)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it has a certificate, which can be loaded again."""
+        return self._endpoint.has_tls
+
+    def reload(self) -> None:
+        """Has it load its certificate again."""
+        if self._pid and self.has_tls:
+            os.kill(self._pid, signal.SIGHUP)
 
     def stop(self) -> None:
         """Ends it; nothing that it does is worth waiting for."""
@@ -123,10 +134,13 @@ class ExporterHandle:
 class MetricsEndpoint:
     """What becomes the exporter: its listening socket, and the processes that it will ask."""
 
-    def __init__(self, node_id: int, address: Address, dirs: Sequence[str]) -> None:
+    def __init__(
+        self, node_id: int, address: Address, dirs: Sequence[str], door: Door | None = None
+    ) -> None:
         """Raises OSError if the address can't be had."""
         self._node_id = node_id
         self._dirs = dirs
+        self._door = door
         self._listening = _bind(address)
         self._sources: list[Source] = []
 
@@ -138,6 +152,11 @@ class MetricsEndpoint:
     def address(self) -> Address:
         """Where it listens."""
         return Address(*self._listening.getsockname()[:2])
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it has a certificate."""
+        return self._door is not None and self._door.tls is not None
 
     def spawn(self) -> ExporterHandle:
         """Starts the exporter. Raises OSError if no process can be had."""
@@ -169,7 +188,11 @@ class MetricsEndpoint:
             become_child(parent, "kraftpy-metrics", [*sockets, *log_fds()])
             ignore_group_signals()
             os.nice(_NICE)
-            exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site)
+            door = self._door
+            if door is not None and door.tls is not None:
+                tls = door.tls
+                signal.signal(signal.SIGHUP, lambda *_: tls.reload())
+            exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site, door)
             exporter.serve(self._listening)
         except BaseException:
             log.critical("the metrics exporter failed", exc_info=True)

@@ -39,6 +39,7 @@ from kraftpy.core.metadata.commands import ScramUser
 from kraftpy.core.security.first_credentials import CredentialError
 from kraftpy.events import emit
 from kraftpy.metrics.channel import Responder, channel
+from kraftpy.metrics.users import UsersError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
@@ -57,6 +58,7 @@ from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.node.first_user import propose_first, read_file
+from kraftpy.server.node.metrics_door import door_of
 from kraftpy.server.node.quorum_tls import link_tls
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
@@ -138,8 +140,14 @@ def _run_controller(config: BrokerConfig) -> int:
     own_end, other_end = channel()
     metrics.add("controller", os.getpid(), other_end)
     exporter = metrics.spawn()
+
+    def on_loop(loop: asyncio.AbstractEventLoop) -> None:
+        exporter.watch(loop)
+        if exporter.has_tls:
+            loop.add_signal_handler(signal.SIGHUP, exporter.reload)
+
     try:
-        options = replace(_controller_options(config), metrics=own_end, on_loop=exporter.watch)
+        options = replace(_controller_options(config), metrics=own_end, on_loop=on_loop)
         return run_controller(options)
     finally:
         exporter.stop()
@@ -269,7 +277,9 @@ def _metrics_of(config: BrokerConfig) -> MetricsEndpoint | None:
         return None
     dirs = config.data_dirs if "broker" in config.process_roles else [config.metadata_dir]
     try:
-        return MetricsEndpoint(config.node_id, address, dirs)
+        return MetricsEndpoint(config.node_id, address, dirs, door_of(config))
+    except UsersError as error:
+        raise StartupError(str(error)) from None
     except OSError as error:
         raise StartupError(
             f"can't serve metrics on {address}: {error.strerror}. Choose another port for "
@@ -347,8 +357,7 @@ async def _serve(
         loop=loop,
         on_fatal=fatal,
     )
-    if broker.listener.tls.by_name:
-        loop.add_signal_handler(signal.SIGHUP, broker.listener.tls.reload)
+    _reload_on_signal(loop, broker, node.exporter)
     metrics = _serve_metrics(node, broker)
     starting = loop.create_task(broker.start(sockets))
     try:
@@ -364,6 +373,17 @@ async def _serve(
     await _stop(broker, fatal)
     events.flush()
     return code
+
+
+def _reload_on_signal(
+    loop: asyncio.AbstractEventLoop, broker: Broker, exporter: ExporterHandle | None
+) -> None:
+    """Has certificates loaded again by SIGHUP, where there are any."""
+    reloads = [broker.listener.tls.reload] if broker.listener.tls.by_name else []
+    if exporter is not None and exporter.has_tls:
+        reloads.append(exporter.reload)
+    if reloads:
+        loop.add_signal_handler(signal.SIGHUP, lambda: [each() for each in reloads])
 
 
 async def _started(starting: asyncio.Task[None], stopping: asyncio.Future[int]) -> bool:

@@ -6,8 +6,8 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig, judge_dynamic_broker_configs
 from kraftpy.core.config.describe import ConfigSource, describe_broker
-from kraftpy.core.config.kinds import ConfigType
-from kraftpy.core.config.listeners import split_key, tls_settings
+from kraftpy.core.config.kinds import ConfigError, ConfigType
+from kraftpy.core.config.listeners import metrics_tls_settings, split_key, tls_settings
 from kraftpy.core.config.understood import understood_broker_configs
 from tests.unit.core.config_files import error_of
 
@@ -166,3 +166,60 @@ def test_23_secrets_are_in_no_description_error_or_text_and_never_dynamic() -> N
         error = error_of(judge_dynamic_broker_configs, {key: MARKER})
         assert MARKER not in str(error) + repr(vars(error))
         assert understood_broker_configs({key: MARKER}) == {}
+
+
+# -- the listener of metrics
+
+METRICS = {
+    **IN_OUT,
+    "ssl.client.auth": "required",
+    "ssl.protocol": "TLSv1.2",
+    "kraftpy.metrics.listener": "127.0.0.1:9404",
+}
+
+
+def test_metrics_have_tls_by_a_certificate_of_their_own() -> None:
+    assert metrics_tls_settings(BrokerConfig.from_properties(METRICS)) is None
+    own = {"listener.name.metrics.ssl.keystore.location": "/metrics.pem"}
+    found = metrics_tls_settings(BrokerConfig.from_properties(METRICS | own))
+    assert found is not None
+    assert (found.keystore.location, found.keystore.type) == ("/metrics.pem", "PEM")
+    assert (found.protocol, found.client_auth) == ("TLSv1.2", "none")
+    asked = own | {"listener.name.metrics.ssl.client.auth": "required"}
+    found = metrics_tls_settings(BrokerConfig.from_properties(METRICS | asked))
+    assert found is not None
+    assert found.client_auth == "required"
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        (
+            {"listener.name.metrics.ssl.client.auth": "required"},
+            "listener.name.metrics.ssl.client.auth has no effect without a certificate",
+        ),
+        (
+            {
+                "listener.name.metrics.ssl.keystore.location": "/a",
+                "listener.name.metrics.sasl.enabled.mechanisms": "PLAIN",
+            },
+            "listener.name.metrics.sasl.enabled.mechanisms has no effect: who may see metrics",
+        ),
+        (
+            {
+                "listeners": IN_OUT["listeners"].replace("OUT", "METRICS"),
+                "listener.security.protocol.map": "IN:SSL,METRICS:SSL,PLAINTEXT:PLAINTEXT",
+            },
+            "a listener can't be called METRICS",
+        ),
+    ],
+)
+def test_what_has_no_effect_on_metrics_is_refused(
+    properties: dict[str, str], sentence: str
+) -> None:
+    assert sentence in str(error_of(BrokerConfig.from_properties, METRICS | properties))
+
+
+def test_where_the_certificate_of_metrics_lies_isnt_dynamic() -> None:
+    with pytest.raises(ConfigError, match="can't be changed while the broker runs"):
+        judge_dynamic_broker_configs({"listener.name.metrics.ssl.keystore.location": "/b.pem"})
