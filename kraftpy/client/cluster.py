@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any
 
 from kraftpy.client.connection import Connection, ConnectionLostError, UntrustedError, address_of
-from kraftpy.client.security import NO_SECURITY, Security
+from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEATURE, YES, is_set
@@ -158,7 +158,7 @@ class Cluster:
         client_id: str = "kraftpy",
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 5_000,
-        security: Security = NO_SECURITY,
+        security: Secures = NO_SECURITY,
     ) -> None:
         self.bootstrap = parse_addresses(bootstrap)
         self.request_timeout_ms = request_timeout_ms

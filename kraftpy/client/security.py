@@ -17,6 +17,7 @@ import secrets
 import ssl
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from kraftpy.client.tokens import TokenLogin
 from kraftpy.protocol.sasl import SaslError, clients
@@ -54,6 +55,18 @@ class Login:
         """One login, with a nonce of its own."""
         nonce = secrets.token_urlsafe(24)
         return clients.login(self.mechanism, self.username, self.password.reveal(), nonce)
+
+
+class Secures(Protocol):
+    """What a connection needs; `Security` is one. It is asked for each connection."""
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What it is encrypted with."""
+
+    @property
+    def login(self) -> Callable[[], clients.ClientLogin] | None:
+        """Makes its login."""
 
 
 @dataclass(frozen=True, kw_only=True)

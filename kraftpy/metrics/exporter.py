@@ -43,6 +43,7 @@ from kraftpy.metrics.frames import HEALTH
 from kraftpy.metrics.system import System
 
 if TYPE_CHECKING:
+    from kraftpy.client.security import Secures
     from kraftpy.metrics.collector import Scrape
     from kraftpy.metrics.door import Door
     from kraftpy.metrics.http import Site
@@ -59,7 +60,8 @@ logger = logging.getLogger(__name__)
 class Exporter:
     """What a node's exporter knows: `sources` are the processes to ask, `dirs` the data folders.
 
-    `open_site` makes what is served beside metrics and checks. Without a `door` everybody comes in.
+    `open_site` makes what is served beside metrics and checks. Without a `door` everybody comes in;
+    `secure` makes that by which other brokers are asked.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Exporter:
         dirs: Sequence[str],
         open_site: Callable[[], Site],
         door: Door | None = None,
+        secure: Callable[[], Secures] | None = None,
     ) -> None:
         self._node_id = node_id
         self._sources = sources
@@ -76,6 +79,7 @@ class Exporter:
         self._lock = threading.Lock()
         self._open_site = open_site
         self._door = door
+        self._secure = secure
         self._opening = threading.Lock()
         self._site: Site | None = None
         self._system = System()
@@ -202,5 +206,5 @@ class Exporter:
             # Not before it's needed: the client takes memory.
             from kraftpy.metrics.log_ends import LogEnds
 
-            self._log_ends = LogEnds()
+            self._log_ends = LogEnds() if self._secure is None else LogEnds(self._secure())
         return self._log_ends

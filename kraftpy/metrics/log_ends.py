@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.offsets import LATEST, Partition, list_offsets_request
+from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.protocol.errors import KafkaError
 
 BATCH_MAX = 50
@@ -48,7 +49,8 @@ class LogEnd(NamedTuple):
 class LogEnds:
     """Asks and remembers; for one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Secures = NO_SECURITY) -> None:
+        self._security = security
         self._known: dict[Partition, LogEnd] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
@@ -85,6 +87,7 @@ class LogEnds:
                 client_id="kraftpy-metrics",
                 request_timeout_ms=_REQUEST_TIMEOUT_MS,
                 connect_timeout_ms=_CONNECT_TIMEOUT_MS,
+                security=self._security,
             )
         missing = {
             name

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.metrics.channel import Source
 from kraftpy.metrics.http import Answer
 from kraftpy.page.as_json import group_json, status_json, topic_json
@@ -32,12 +33,14 @@ JSON = "application/json"
 
 
 class Site:
-    """Answers for one node; `sources` are its processes."""
+    """Answers for one node; `sources` are its processes, `security` is for asking brokers."""
 
-    def __init__(self, node_id: int, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, node_id: int, sources: Sequence[Source], security: Secures = NO_SECURITY
+    ) -> None:
         self._node_id = node_id
         self._processes = tuple(source.name for source in sources)
-        self._watch = Watch(node_id, sources)
+        self._watch = Watch(node_id, sources, security)
 
     def answer(self, path: str, query: str) -> Answer | None:
         """None if there is nothing at this path."""

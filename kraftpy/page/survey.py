@@ -20,6 +20,7 @@ from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.group_info import GroupInfo
 from kraftpy.client.group_shares import shares_of
 from kraftpy.client.offsets import EARLIEST, LATEST, by_topic
+from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES, ask_offsets
 from kraftpy.page.facts import ask_node
@@ -56,7 +57,10 @@ class Gone(Exception):
 class Survey:
     """Asks. All of it belongs to one event loop; `close` ends its connections."""
 
-    def __init__(self, node_id: int, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, node_id: int, sources: Sequence[Source], security: Secures = NO_SECURITY
+    ) -> None:
+        self._security = security
         self._node_id = node_id
         self._sources = sources
         self._cluster: Cluster | None = None
@@ -97,6 +101,7 @@ class Survey:
                 client_id="kraftpy-page",
                 request_timeout_ms=TIMEOUT_MS,
                 connect_timeout_ms=CONNECT_TIMEOUT_MS,
+                security=self._security,
             )
         try:
             await self._cluster.refresh()

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES
 from kraftpy.page.survey import Gone, Survey
@@ -87,7 +88,10 @@ class _Slot:
 class Watch:
     """Thread-safe: any thread may look."""
 
-    def __init__(self, node_id: int, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, node_id: int, sources: Sequence[Source], security: Secures = NO_SECURITY
+    ) -> None:
+        self._security = security
         self._node_id = node_id
         self._sources = sources
         self._lock = threading.Lock()
@@ -110,7 +114,7 @@ class Watch:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        self._survey = Survey(self._node_id, self._sources)
+        self._survey = Survey(self._node_id, self._sources, self._security)
         self._slots = {}
         try:
             loop.run_until_complete(self._until_idle(loop))

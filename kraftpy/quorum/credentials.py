@@ -26,6 +26,7 @@ from kraftpy.quorum.files import FileLayer
 
 logger = logging.getLogger(__name__)
 
+SECRET_NAME = "quorum.secret"  # noqa: S105 - a file's name
 MIN_SECRET_SIZE_BYTES = 16
 SECRETS_MAX = 2
 SECRET_FILE_MAX_BYTES = 64 << 10
@@ -120,7 +121,7 @@ def load_secret(
             "copy the file to every node of the cluster, and name it in "
             "kraftpy.quorum.secret.file"
         )
-    path = metadata_dir / "quorum.secret"
+    path = metadata_dir / SECRET_NAME
     if not path.exists():
         files = FileLayer()
         metadata_dir.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import os
 import signal
 import ssl
@@ -13,12 +14,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from cryptography.x509 import load_pem_x509_certificate
 
 from kraftpy.cli.user import command as user_command
-from kraftpy.core.config import BrokerConfig
+from kraftpy.client.admin import Admin
+from kraftpy.client.cluster import Cluster
+from kraftpy.core.config import BrokerConfig, parse_properties
+from kraftpy.metrics.log_ends import LogEnds
+from kraftpy.protocol import messages as m
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.node.metrics_door import door_of
+from kraftpy.server.node.page_login import PageSecurity
+from kraftpy.server.node.processes import METADATA_FOLDER
 from kraftpy.testing import Broker, BrokerError
 from tests.certificates import Authority, Issued
 from tests.endpoints import metrics_address
@@ -166,6 +175,85 @@ def test_23_no_secret_is_in_a_page_a_log_or_an_answer(node: Node) -> None:
     for where, text in texts.items():
         for secret in (MARKER, hashed, encoded, "PRIVATE KEY"):
             assert secret not in text, where
+
+
+def test_the_page_logs_in_where_everybody_has_to(node: Node) -> None:
+    """It shows what brokers are asked for, with one listener of SASL_SSL and an authorizer."""
+    topic, group = "shown", "readers"
+    producer = Producer(node.client("admin"))
+    for _ in range(5):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = Consumer(node.client("admin") | {"group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+
+    def seen() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(node.get("/status.json")[1])
+        return found
+
+    wait_until(lambda: seen()["groups"] and seen()["brokers"][0]["folders"], "all is asked for")
+    found = seen()
+    assert found["problems"] == []
+    assert {part["problem"] for part in found["parts"].values()} == {None}
+    assert [(each["group"], each["lag"]) for each in found["groups"]] == [(group, 3)]
+    wait_until(
+        lambda: json.loads(node.get(f"/status.json?topic={topic}")[1])["partitions"][0]["end"] == 5,
+        "its end is told",
+    )
+    assert "access-denied" not in node.broker.log_path.read_text()
+
+
+def security_of(node: Node) -> PageSecurity:
+    config = BrokerConfig.from_properties(parse_properties(node.broker.config.read_text()))
+    folder = Path(config.metadata_dir) / METADATA_FOLDER
+    return PageSecurity(config, folder / "quorum.secret")
+
+
+def test_a_scrape_asks_others_where_partitions_end(node: Node) -> None:
+    producer = Producer(node.client("admin"))
+    producer.produce("ended", b"x", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    ends = LogEnds(security_of(node))
+    found = ends.ask(node.broker.bootstrap, {("ended", 0): 0}, TIMEOUT_S)
+    assert found["ended", 0].offset == 1
+
+
+async def test_who_asks_for_the_page_can_change_nothing(node: Node) -> None:
+    """Its password follows from the quorum's secret, and it isn't a broker."""
+    async with Cluster(node.broker.bootstrap, security=security_of(node)) as cluster:
+        await cluster.refresh()
+        fetch = m.FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=0, topics=[])
+        assert (await cluster.request(fetch)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaError) as raised:
+            await Admin(cluster, timeout_ms=5000).create_topic("made", partitions=1, configs={})
+        assert raised.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_without_the_secret_or_a_file_the_page_says_so(tmp_path: Path) -> None:
+    settings = {
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://127.0.0.1:9093",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+    }
+    security = PageSecurity(BrokerConfig.from_properties(settings), tmp_path / "secret")
+    with pytest.raises(ConnectionError, match=r"ca\.pem: No such file"):
+        _ = security.ssl_context
+    with pytest.raises(ConnectionError, match="can't read the quorum's secret"):
+        _ = security.login
+    authority = Authority()
+    authority.write(tmp_path / "ca.pem")
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    first = security.ssl_context
+    assert first is not None
+    assert first is security.ssl_context
+    assert security.login is not None
+    (tmp_path / "ca.pem").write_text("nothing")
+    assert security.ssl_context is first
+    Authority("CN=Another").write(tmp_path / "ca.pem")
+    assert security.ssl_context is not first
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ Rules:
 * An ACL is for its principal, or for everybody if that is `User:*`; ALLOW implies DESCRIBE, or
   DESCRIBE_CONFIGS (`acl_table`), DENY implies nothing.
 * `Broker:<id>`, which no mechanism of users makes, has CLUSTER_ACTION on the cluster and nothing
-  else, whatever the ACLs say: without it nothing would be replicated.
+  else, whatever the ACLs say: without it nothing would be replicated. `Page:metrics`, which none of
+  them makes either, may DESCRIBE everything, configurations too, and nothing else.
 * Answers are remembered, by all views together ANSWERS_MAX and by one VIEW_ANSWERS_MAX, until the
   ACLs have another version.
 """
@@ -31,7 +32,7 @@ from kraftpy.core.security.acls import (
     Resource,
     address,
 )
-from kraftpy.core.security.principals import BROKER, USER, Principal
+from kraftpy.core.security.principals import BROKER, PAGE, USER, Principal
 
 VIEW_ANSWERS_MAX = 10_000
 ANSWERS_MAX = 100_000
@@ -40,6 +41,7 @@ _REMEMBERED_LENGTH_MAX = 255
 
 _EVERYBODY = str(Principal(USER, WILDCARD))
 _WRITES = bit(Operation.WRITE)
+_LOOKS = bit(Operation.DESCRIBE) | bit(Operation.DESCRIBE_CONFIGS)
 
 
 class Decision(NamedTuple):
@@ -102,7 +104,7 @@ class View:
         """
         if self._everything:
             return True
-        if self.principal.type == BROKER:
+        if self.principal.type in (BROKER, PAGE):
             return False
         self._look()
         if self._writes is None:
@@ -137,6 +139,9 @@ class View:
         if self.principal.type == BROKER:
             allowed = self.may(operation, resource_type, name)
             return Decision(allowed, None, "brokers have CLUSTER_ACTION on the cluster, no more")
+        if self.principal.type == PAGE:
+            allowed = self.may(operation, resource_type, name)
+            return Decision(allowed, None, "the page may DESCRIBE everything, and no more")
         acls = self._authorizer.acls
         mine = []
         for acl in acls.in_order():
@@ -186,6 +191,8 @@ class View:
             return EVERYTHING
         if self.principal.type == BROKER:
             return bit(Operation.CLUSTER_ACTION) if resource_type == Resource.CLUSTER else 0
+        if self.principal.type == PAGE:
+            return _LOOKS
         acls = self._authorizer.acls
         allowed = denied = 0
         for grants in acls.grants(self._whose, self._hosts, resource_type):

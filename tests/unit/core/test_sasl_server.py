@@ -10,13 +10,15 @@ import pytest
 
 from kraftpy.core.metadata.records import ScramCredential, ScramMechanism
 from kraftpy.core.security.broker_login import (
+    PAGE_USER,
     BrokerLogins,
     broker_password,
     broker_user,
     decoy_key,
     either,
+    page_password,
 )
-from kraftpy.core.security.principals import BROKER, USER, Principal
+from kraftpy.core.security.principals import BROKER, PAGE, USER, Principal, reserved
 from kraftpy.core.security.sasl_server import (
     PlainMechanism,
     ScramMechanismServer,
@@ -255,9 +257,27 @@ def test_a_broker_logs_in_by_the_quorums_secret(mechanism: ScramMechanism) -> No
         log_in(server, "__broker_3", broker_password(SECRET, 3))
 
 
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_the_page_logs_in_by_the_quorums_secret(mechanism: ScramMechanism) -> None:
+    """As itself: by no password of a broker, and registered or not."""
+    logins = BrokerLogins(lambda: (b"other", SECRET), {1}.__contains__)
+    server = ScramMechanismServer(mechanism, logins.lookup, b"decoys")
+    for secret in (SECRET, b"other"):
+        assert log_in(server, PAGE_USER, page_password(secret)) == Principal(PAGE, "metrics")
+    for name, password in (
+        (PAGE_USER, broker_password(SECRET, 1)),
+        ("__broker_1", page_password(SECRET)),
+        ("__broker_-1", page_password(SECRET)),
+    ):
+        with pytest.raises(SaslError):
+            log_in(server, name, password)
+    assert reserved(PAGE_USER)
+
+
 def test_what_follows_from_the_secret_does_not_follow_from_each_other() -> None:
     made = [broker_password(SECRET, 1), broker_password(SECRET, 2), decoy_key(SECRET).hex()]
-    assert len(set(made)) == 3
+    made.append(page_password(SECRET))
+    assert len(set(made)) == 4
     assert broker_user(1) == "__broker_1"
 
 

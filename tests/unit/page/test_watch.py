@@ -29,7 +29,7 @@ class Asked:
         self.takes_s = 0.0
         self.fails: Exception | None = None
 
-    def __call__(self, node_id: int, sources: object) -> Asked:
+    def __call__(self, node_id: int, sources: object, security: object) -> Asked:
         return self
 
     async def close(self) -> None:

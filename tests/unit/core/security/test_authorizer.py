@@ -307,3 +307,16 @@ def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         rights.view(ALICE, f"10.0.0.{number}")
     assert len(rights._views) == 3
     assert rights.view(ALICE, "not an address").mask(Resource.TOPIC, "a") == 0
+
+
+def test_the_page_may_look_at_everything_and_do_nothing() -> None:
+    denied = acl(Operation.ALL, principal="User:*", permission=Permission.DENY)
+    rights = Authorizer(table(denied), allows_without_acls=True)
+    page = rights.view(Principal("Page", "metrics"), HOST)
+    looks = {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
+    for resource_type in Resource:
+        allowed = {each for each in Operation if page.may(each, resource_type, "a")}
+        assert allowed == looks
+    assert not page.may_write_any_topic()
+    assert page.explain(Operation.DESCRIBE, Resource.TOPIC, "a").allowed
+    assert not page.explain(Operation.READ, Resource.TOPIC, "a").allowed
