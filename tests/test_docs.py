@@ -384,13 +384,13 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_the_readme_tests_pass(tmp_path: Path) -> None:
     examples = [block for block in blocks("python") if "def test_" in block]
-    assert len(examples) == 3
+    assert len(examples) == 4
     for number, example in enumerate(examples):
         (tmp_path / f"test_readme_{number}.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--timeout=30", "--timeout-method=thread"]  # one that hangs shows where
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_readme_program_runs(kraftpy: Broker) -> None:

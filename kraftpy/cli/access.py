@@ -56,6 +56,15 @@ class Brokers:
         return Cluster(self.bootstrap, request_timeout_ms=timeout_ms, security=self.security)
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The same without the place: `file` and `own` as they were given, `settings` as texts."""
+
+    file: str | None
+    own: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
 def brokers_option(function: _F) -> _F:
     """-b, --command-config and -X, which the command gets as `brokers`."""
 
@@ -65,6 +74,25 @@ def brokers_option(function: _F) -> _F:
     ) -> Any:
         return function(*args, brokers=_brokers(bootstrap, command_config, own), **others)
 
+    made: _F = bootstrap_option(_options(command))  # type: ignore[assignment]
+    return made
+
+
+def security_option(function: _F) -> _F:
+    """--command-config and -X for a command that says otherwise where brokers are, as `access`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, command_config: str | None, own: Sequence[str], **others: Any) -> Any:
+        given = _given(command_config, own)
+        _security_of(given, command_config)
+        access = Access(command_config, tuple(own), _of_security(given))
+        return function(*args, access=access, **others)
+
+    made: _F = _options(command)  # type: ignore[assignment]
+    return made
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "-X",
         "own",
@@ -73,7 +101,7 @@ def brokers_option(function: _F) -> _F:
         metavar="KEY=VALUE",
         help="One such setting, before those of the file; no passwords. Repeatable.",
     )(command)
-    command = click.option(
+    return click.option(
         "--command-config",
         type=click.Path(dir_okay=False),
         envvar="KRAFTPY_COMMAND_CONFIG",
@@ -81,28 +109,40 @@ def brokers_option(function: _F) -> _F:
         metavar="FILE",
         help="Settings of TLS and login, named as Java's clients or librdkafka name them.",
     )(command)
-    made: _F = bootstrap_option(command)  # type: ignore[assignment]
-    return made
 
 
 def _brokers(bootstrap: str, file: str | None, own: Sequence[str]) -> Brokers:
-    from kraftpy.client.security import SecurityError
-    from kraftpy.client.security_settings import is_security, parse_security
-
-    given = {} if file is None else _settings_of(file)
-    given.update(_own_settings(own))
-    _add_passwords(given)
+    given = _given(file, own)
     context = click.get_current_context()
     if context.get_parameter_source("bootstrap") == ParameterSource.DEFAULT:
         bootstrap = next((given[key] for key in _WHERE if given.get(key)), bootstrap)
-    settings = {key: value for key, value in given.items() if is_security(key)}
+    return Brokers(bootstrap, _security_of(given, file), _of_security(given))
+
+
+def _given(file: str | None, own: Sequence[str]) -> dict[str, str]:
+    given = {} if file is None else _settings_of(file)
+    given.update(_own_settings(own))
+    _add_passwords(given)
+    return given
+
+
+def _of_security(given: Mapping[str, str]) -> dict[str, str]:
+    from kraftpy.client.security_settings import is_security
+
+    return {key: value for key, value in given.items() if is_security(key)}
+
+
+def _security_of(given: Mapping[str, str], file: str | None) -> Security:
+    from kraftpy.client.security import SecurityError
+    from kraftpy.client.security_settings import parse_security
+
     try:
-        security = parse_security(settings)
+        security = parse_security(_of_security(given))
         _ = security.ssl_context  # what is wrong with files is said before anything is done
     except SecurityError as error:
         hint = "'-X'" if file is None else "'--command-config' / '-X'"
         raise click.BadParameter(str(error), param_hint=hint) from None
-    return Brokers(bootstrap, security, settings)
+    return security
 
 
 def _settings_of(file: str) -> dict[str, str]:

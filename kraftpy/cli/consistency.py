@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kraftpy.cli.access import Access, security_option
 from kraftpy.cli.common import (
     EXIT_INCONSISTENT,
     EXIT_NOT_STARTED,
@@ -147,6 +148,13 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     metavar="HOST:PORT[,...]",
     help="Test what is there instead, Apache Kafka too; without faults.",
 )
+@security_option
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Start a cluster as `kraftpy dev --secure` does: all clients connect by TLS and log in. "
+    "Links are cut by proxies then. Needs the extra kraftpy[secure].",
+)
 @click.option(
     "--network",
     type=click.Choice(["auto", "namespaces", "proxy"]),
@@ -186,18 +194,30 @@ def run_command(
     network: str,
     out: Path,
     output: str,
+    access: Access,
     **options: Any,
 ) -> None:
     """Load a cluster, break it, heal it, read everything, and judge what the clients saw."""
+    from kraftpy.testing.consistency import secured
     from kraftpy.testing.consistency.coverage import coverage_lines, least_met_first, never_came
     from kraftpy.testing.consistency.faults import FAULTS, kinds, lacking
     from kraftpy.testing.consistency.matrix import total, write_index
+    from kraftpy.testing.consistency.plan import LATE
     from kraftpy.testing.consistency.workloads import PLAYS
 
     everything = faults == ("all",)
     if everything:
         faults = tuple(name for name, kind in FAULTS.items() if kind.nodes <= options["nodes"])
     missing = lacking(name for name in kinds(faults) if name in FAULTS)
+    if options["secure"] and everything:
+        missing[LATE] = "what clients send is encrypted"
+    if access.settings and not options["bootstrap"]:
+        raise Failure(
+            "--command-config and -X are for a cluster that is there, which --bootstrap names; "
+            "--secure starts one that is secured",
+            EXIT_USAGE,
+        )
+    secured.use(access.settings)
     if missing and not everything:
         name, why = next(iter(missing.items()))
         raise Failure(f"{name} can't be had here: {why}", EXIT_USAGE)
@@ -205,7 +225,9 @@ def run_command(
         click.echo(f"kraftpy: left out {name}: {why}", err=True)
     options["faults"] = faults = tuple(name for name in faults if name not in missing)
     options["left_out"] = missing
-    options["network"] = _enter_network(network, bool(options["bootstrap"]))
+    options["network"] = _enter_network(
+        network, there=bool(options["bootstrap"]) or (options["secure"] and network == "auto")
+    )
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - no secret
     reports: list[dict[str, Any]] = []
     unhealthy = False
@@ -215,7 +237,7 @@ def run_command(
         if everything:
             options["faults"] = tuple(least_met_first(faults, seed, reports))
         plan = {"workload": workload, "time_limit_s": time_limit_s, "seed": seed, **options}
-        report, healed = _run(plan, out, show=output == "table")
+        report, healed = _run(plan, access, out, show=output == "table")
         reports.append(report)
         unhealthy |= not healed
     if len(reports) > 1:
@@ -235,7 +257,7 @@ def run_command(
     _end([report["valid"] for report in reports], unhealthy)
 
 
-def _enter_network(wanted: str, there: bool) -> Choice:
+def _enter_network(wanted: str, *, there: bool) -> Choice:
     """Chooses a network and is where its clients are; a cluster that is there has its own."""
     from kraftpy.testing.networks.choice import choose, enter
     from kraftpy.testing.networks.hub import NetworkError
@@ -248,7 +270,9 @@ def _enter_network(wanted: str, there: bool) -> Choice:
     return network
 
 
-def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, Any], bool]:
+def _run(
+    options: dict[str, Any], access: Access, out: Path, *, show: bool
+) -> tuple[dict[str, Any], bool]:
     """Makes one run and judges it: what its report says, and whether the cluster healed."""
     from kraftpy.testing.consistency.evidence import kept_files
     from kraftpy.testing.consistency.plan import Plan, Result, RunError
@@ -259,7 +283,7 @@ def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, A
     name = f"{options['workload']}-{options['seed']}"
     taken = {path.name for path in out.glob(f"{name}*")}
     number = next(i for i in itertools.count(1) if f"{name}-{i}" not in taken)
-    plan = Plan(folder=out / f"{name}-{number}", again=_again(options, out), **options)
+    plan = Plan(folder=out / f"{name}-{number}", again=_again(options, access, out), **options)
     judged: list[dict[str, Any]] = []
 
     def keep(result: Result) -> bool:
@@ -291,10 +315,13 @@ def _run(options: dict[str, Any], out: Path, *, show: bool) -> tuple[dict[str, A
     return {"path": str(plan.history), **summary(report)}, not result.unhealthy
 
 
-def _again(options: dict[str, Any], out: Path) -> tuple[str, ...]:
+def _again(options: dict[str, Any], access: Access, out: Path) -> tuple[str, ...]:
     """The command line of this run alone."""
     words = ["kraftpy", "consistency", "run"]
-    told = {name: value for name, value in options.items() if name != "left_out"}
+    told = {name: value for name, value in options.items() if name not in ("left_out", "secure")}
+    words += ["--secure"] if options["secure"] else []
+    words += [] if access.file is None else ["--command-config", access.file]
+    words += [word for each in access.own for word in ("-X", each)]
     for name, value in {**told, "network": options["network"].name, "out": out}.items():
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         if text and not (name == "nodes" and options["bootstrap"]):

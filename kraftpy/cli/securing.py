@@ -74,7 +74,6 @@ class Secured:
     def settings(self) -> Mapping[str, str]:
         """What every broker is told."""
         return {
-            "security.inter.broker.protocol": PROTOCOL,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.certificate),
             "ssl.truststore.type": "PEM",

@@ -28,6 +28,7 @@ from kraftpy.testing.process import (
     setting_text,
     wait_until,
 )
+from kraftpy.testing.secured import Secured
 
 
 class Broker:
@@ -38,6 +39,9 @@ class Broker:
     * `bootstrap`, `host`, `port`: its address; `pid`: the process to kill or to look at
     * `dir`: its folder; `log_dir`: the partitions, below it; `config`: its server.properties;
       `log_path`: what it logged
+
+    With `secure=True` clients connect by TLS and log in, as with `kraftpy dev --secure`; `secured`
+    has what they need: `Producer({"bootstrap.servers": ..., **broker.secured.settings()})`.
     """
 
     def __init__(
@@ -45,12 +49,15 @@ class Broker:
         *,
         dir: str | Path | None = None,  # noqa: A002 - what the command line calls it
         port: int = 0,
+        secure: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
         self._settings = {
             key.replace("_", "."): setting_text(value) for key, value in settings.items()
         }
+        self._secure = secure
+        self.secured: Secured | None = None
         self._temporary = dir is None
         self._start_timeout_s = start_timeout_s
         self._process: LineProcess | None = None
@@ -101,6 +108,7 @@ class Broker:
             raise BrokerError(f"{self!r} is started already; restart() starts it again")
         command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
         command += ["--dir", str(self.dir), "--port", str(self.port)]
+        command += ["--secure"] * self._secure
         for key, value in self._settings.items():
             command += ["-c", f"{key}={value}"]
         self.dir.mkdir(parents=True, exist_ok=True)
@@ -115,6 +123,8 @@ class Broker:
         except BaseException:
             self._end()
             raise
+        if self._secure:
+            self.secured = Secured(ready["secure"])
         (broker,) = ready["brokers"]
         self.host, _, port = broker["address"].rpartition(":")
         self.port = int(port)

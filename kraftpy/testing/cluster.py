@@ -41,12 +41,13 @@ from kraftpy.testing.process import (
     setting_text,
     wait_until,
 )
+from kraftpy.testing.secured import PROXIED, Secured
 
 if TYPE_CHECKING:
+    from kraftpy.client.security import Security
     from kraftpy.testing.view import ClusterView, PartitionView, QuorumView
 
 _START_ATTEMPTS = 5
-_ASK_TIMEOUT_S = 2.0
 _POLL_S = 0.02
 _VOTERS = 3
 
@@ -55,7 +56,6 @@ _NETWORKS: dict[str, type[Network]] = {each.name: each for each in (Proxied, Nam
 _FUTURE = "log.message.timestamp.after.max.ms"
 _ANY_MS = 2**63 - 1
 
-_View = TypeVar("_View")
 _Answer = TypeVar("_Answer")
 
 
@@ -86,6 +86,8 @@ class Cluster:
             (`kraftpy.testing.networks.choice`)
         ephemeral: the quick timeouts of `kraftpy dev --ephemeral`; without, the defaults
         clocks: whether nodes' clocks can be set (`set_clock`); takes libfaketime
+        secure: whether clients connect by TLS and log in, as with `kraftpy dev --secure`; `secured`
+            has what they need (`kraftpy.testing.secured`)
         crashes: whether nodes can `crash`; they note what they fsync then
         small_disks: whether each has a disk of its own, which can be full (`kraftpy.testing.disks`)
         start_timeout_s: how long the start may take
@@ -106,6 +108,7 @@ class Cluster:
         links: bool = True,
         network: str = Proxied.name,
         ephemeral: bool = True,
+        secure: bool = False,
         clocks: bool = False,
         crashes: bool = False,
         small_disks: bool = False,
@@ -117,6 +120,10 @@ class Cluster:
         self._temporary = dir is None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object lives
         self._make_network = _NETWORKS[network] if links else None
+        if secure and links and network != Proxied.name:
+            raise ValueError("a secured cluster has no certificates for a network of namespaces")
+        self._secure = secure
+        self.secured: Secured | None = None
         self._ephemeral = ephemeral
         self._clocks = Clocks() if clocks else None
         self._notes = Path(_notes_file()) if crashes else None
@@ -131,6 +138,7 @@ class Cluster:
             # future, for good; librdkafka takes a new epoch then, and may write what it has under
             # way to other partitions once more (its issue 4953).
             self._settings.setdefault(_FUTURE, str(_ANY_MS))
+        self._security: Security | None = None
         self._dev: LineProcess | None = None
         self._network: Network | None = None
         self.nodes: dict[int, Node] = {}
@@ -437,7 +445,7 @@ class Cluster:
     def _start(self) -> None:
         command = [*self._program(), "dev", "-o", "json", "--exit-on-eof"]
         command += ["--brokers", str(self._count)]
-        command += ["--ephemeral"] * self._ephemeral
+        command += ["--ephemeral"] * self._ephemeral + ["--secure"] * self._secure
         fresh = True
         if not self._temporary or self._disks is not None:
             command += ["--dir", str(self.dir)]
@@ -463,6 +471,9 @@ class Cluster:
             self._network.started(self._dev.pid)
         ready = self._answer(self._dev)
         self.start_s = time.monotonic() - started_at
+        if self._secure:
+            self.secured = Secured(ready["secure"])
+            self._security = self.secured.security()
         for broker in ready["brokers"]:
             self._started(broker)
             self._dir = Path(broker["config"]).parent.parent
@@ -492,7 +503,7 @@ class Cluster:
         ids = range(1, self._count + 1)
         voters = ids[: _VOTERS if self._count >= _VOTERS else 1]
         layout = self._ask_network(lambda network: network.lay(ids, voters))
-        settings = self._settings | layout.shared
+        settings = self._settings | layout.shared | (PROXIED if self._secure else {})
         for each, own in layout.nodes.items():
             if METRICS in self._settings:
                 del own[METRICS]
@@ -562,28 +573,15 @@ class Cluster:
         return max(found, key=lambda each: each.leader_epoch)
 
     def _metadata(self, among: Collection[int] = ()) -> dict[int, ClusterView]:
-        from kraftpy.testing.view import ask_metadata
+        from kraftpy.testing.view import ask_metadata, ask_nodes
 
-        return self._ask(ask_metadata, among)
+        nodes = [each for each in self.nodes.values() if not among or each.id in among]
+        return ask_nodes(nodes, ask_metadata, self._security)
 
     def _quorums(self) -> dict[int, QuorumView]:
-        from kraftpy.testing.view import ask_quorum
+        from kraftpy.testing.view import ask_nodes, ask_quorum
 
-        return self._ask(ask_quorum)
-
-    def _ask(
-        self, ask: Callable[[str, int, float], _View], among: Collection[int] = ()
-    ) -> dict[int, _View]:
-        """The answers of the nodes that answer, of all or of some."""
-        from kraftpy.protocol.errors import DecodeError
-
-        answers = {}
-        for node in self.nodes.values():
-            wanted = not among or node.id in among
-            if wanted and node.running and not node.paused:
-                with contextlib.suppress(OSError, DecodeError):
-                    answers[node.id] = ask(node.host, node.port, _ASK_TIMEOUT_S)
-        return answers
+        return ask_nodes(self.nodes.values(), ask_quorum, self._security)
 
 
 def _state(node: Node) -> str:

@@ -1,21 +1,36 @@
 """What each node of a cluster says about itself and the others, asked over the Kafka protocol.
 
-Plain blocking requests, one connection each: a test asks now and then, and a node that is paused or
-cut off must cost no more than the timeout.
+Blocking requests, one connection each: a test asks now and then, and a node that is paused or cut
+off must cost no more than the timeout. Of a secured cluster each of them is encrypted and logs in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.protocol import codec
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.messages import DescribeQuorumRequest, MetadataRequest
+from kraftpy.protocol.messages import (
+    DescribeQuorumRequest,
+    MetadataRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from kraftpy.protocol.sasl import SaslError
+from kraftpy.testing.node import Node
+
+if TYPE_CHECKING:
+    from kraftpy.client.security import Secures
+
+_View = TypeVar("_View")
+
+_TIMEOUT_S = 2.0
 
 _METADATA_VERSION = 12
 _DESCRIBE_QUORUM_VERSION = 1
@@ -62,10 +77,13 @@ class QuorumView:
     behind: frozenset[int]
 
 
-def ask_metadata(host: str, port: int, timeout_s: float) -> ClusterView:
+def ask_metadata(
+    host: str, port: int, timeout_s: float, security: Secures | None = None
+) -> ClusterView:
     """The cluster as this node sees it. Raises OSError, DecodeError."""
     request = MetadataRequest(topics=None)
-    answer = _ask(host, port, ApiKey.METADATA, _METADATA_VERSION, request, timeout_s)
+    with Peer(host, port, timeout_s, security) as peer:
+        answer = peer.ask(ApiKey.METADATA, _METADATA_VERSION, request)
     partitions = {
         (topic.name, each.partition_index): PartitionView(
             each.leader_id,
@@ -80,13 +98,16 @@ def ask_metadata(host: str, port: int, timeout_s: float) -> ClusterView:
     return ClusterView(frozenset(broker.node_id for broker in answer.brokers), partitions)
 
 
-def ask_quorum(host: str, port: int, timeout_s: float) -> QuorumView:
+def ask_quorum(
+    host: str, port: int, timeout_s: float, security: Secures | None = None
+) -> QuorumView:
     """The metadata quorum as this node finds it. Raises OSError, DecodeError."""
     partition = DescribeQuorumRequest.PartitionData(partition_index=0)
     request = DescribeQuorumRequest(
         topics=[DescribeQuorumRequest.TopicData(_METADATA_TOPIC, [partition])]
     )
-    answer = _ask(host, port, ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, request, timeout_s)
+    with Peer(host, port, timeout_s, security) as peer:
+        answer = peer.ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, request)
     if answer.error_code or not answer.topics:
         return QuorumView(-1, -1, frozenset())
     (found,) = answer.topics[0].partitions
@@ -126,15 +147,68 @@ def ills(
     return found + [f"voter {each} lacks committed metadata" for each in sorted(behind)]
 
 
-def _ask(host: str, port: int, key: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
-    parts = codec.encode_request(key, version, 1, "kraftpy.testing", request)
-    frame = b"".join(bytes(part) for part in parts)
-    with socket.create_connection((host, port), timeout=timeout_s) as sock:
-        sock.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", _receive(sock, 4))
+def ask_nodes(
+    nodes: Iterable[Node],
+    ask: Callable[[str, int, float, Secures | None], _View],
+    security: Secures | None,
+) -> dict[int, _View]:
+    """The answers of those nodes that answer, by id."""
+    answers = {}
+    for node in nodes:
+        if node.running and not node.paused:
+            with contextlib.suppress(OSError, DecodeError):
+                answers[node.id] = ask(node.host, node.port, _TIMEOUT_S, security)
+    return answers
+
+
+class Peer:
+    """A connection to one node."""
+
+    def __init__(
+        self, host: str, port: int, timeout_s: float, security: Secures | None = None
+    ) -> None:
+        self._sock = socket.create_connection((host, port), timeout=timeout_s)
+        try:
+            if security is not None:
+                self._secure(host, security)
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
+
+    def _secure(self, host: str, security: Secures) -> None:
+        context, begin = security.ssl_context, security.login
+        if context is not None:
+            self._sock = context.wrap_socket(self._sock, server_hostname=host)
+        if begin is None:
+            return
+        login = begin()
+        answer = self.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(login.mechanism))
+        token: bytes | None = login.first()
+        while not answer.error_code and token is not None:
+            answer = self.ask(ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(token))
+            if not answer.error_code:
+                try:
+                    token = login.answer(bytes(answer.auth_bytes))
+                except SaslError as error:
+                    raise ConnectionRefusedError(f"the login failed: {error}") from None
+        if answer.error_code:
+            raise ConnectionRefusedError(f"the login failed: error {answer.error_code}")
+
+    def ask(self, key: ApiKey, version: int, request: Any) -> Any:
+        """The answer. Raises OSError, DecodeError."""
+        parts = codec.encode_request(key, version, 1, "kraftpy.testing", request)
+        frame = b"".join(bytes(part) for part in parts)
+        self._sock.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", _receive(self._sock, 4))
         if not 0 <= size <= _MAX_ANSWER_BYTES:
             raise DecodeError(f"an answer of {size} bytes")
-        return codec.decode_response(key, version, _receive(sock, size))[1]
+        return codec.decode_response(key, version, _receive(self._sock, size))[1]
 
 
 def _receive(sock: socket.socket, size_bytes: int) -> bytes:

@@ -18,7 +18,7 @@ from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.faults import cluster_options
 from kraftpy.testing.consistency.faults.membership import put_in_order
 from kraftpy.testing.consistency.runner import quick_cluster
-from kraftpy.testing.view import PartitionView, _ask, ask_metadata
+from kraftpy.testing.view import PartitionView, Peer, ask_metadata
 from tests.waiting import wait_until
 
 TOPIC = "t"
@@ -133,7 +133,8 @@ class Stage:
         topic = kinds.TopicProduceData(TOPIC, partition_data=[data])
         request = kinds(acks=1, timeout_ms=1000, topic_data=[topic])
         node = self.cluster.nodes[leader]
-        answer = _ask(node.host, node.port, ApiKey.PRODUCE, 9, request, TIMEOUT_S)
+        with Peer(node.host, node.port, TIMEOUT_S) as peer:
+            answer = peer.ask(ApiKey.PRODUCE, 9, request)
         return not answer.responses[0].partition_responses[0].error_code
 
     def put_in_order(self) -> None:

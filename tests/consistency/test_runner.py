@@ -160,6 +160,8 @@ def test_values_are_unique_among_workers(worker: Worker) -> None:
         ({"faults": ["move-coordinator+kill"]}, "move-coordinator is alone"),
         ({"faults": ["partition"], "nodes": 1}, "partition takes 2 nodes at least"),
         ({"faults": ["kill"], "bootstrap": "x:1"}, "leave --bootstrap out"),
+        ({"secure": True, "bootstrap": "x:1"}, "give --command-config"),
+        ({"secure": True, "faults": ["kill+late-frames"]}, "what clients send is encrypted"),
         ({"workload": "groups", "roles": ["send", "king"]}, "groups has no role 'king'"),
         ({"clients": ["java"]}, "java can't be had here: a JDK"),
         ({"clients": ["pigeon"]}, "no client is called 'pigeon'"),

@@ -30,6 +30,7 @@ from kraftpy.quorum.snapshot import JOURNAL_NAME, SnapshotStore
 from kraftpy.quorum.state import ReplicatedState
 from kraftpy.server.node.processes import METADATA_FOLDER
 from kraftpy.storage.checkpoints import LEADER_EPOCH_FILE, read_epochs
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.checkers.replicas import METADATA
 from kraftpy.testing.consistency.clients import Place, key_of
 from kraftpy.testing.consistency.history import HistoryWriter
@@ -248,7 +249,7 @@ class Observers:
         seen: set[tuple[Place, int, int]] = set()
         while not self._stop.wait(_LOOK_EVERY_S):
             try:
-                view = ask_metadata(node.host, node.port, _LOOK_TIMEOUT_S)
+                view = ask_metadata(node.host, node.port, _LOOK_TIMEOUT_S, secured.own())
             except (OSError, DecodeError):
                 continue
             for place, state in view.partitions.items():

@@ -16,6 +16,7 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
+from kraftpy.testing.consistency import secured
 
 _TIMEOUT_MS = 10_000
 
@@ -43,7 +44,9 @@ def takes_claims(bootstrap: str) -> bool:
 
 
 async def _ask(bootstrap: str) -> Any:
-    async with Cluster(bootstrap, request_timeout_ms=_TIMEOUT_MS) as cluster:
+    async with Cluster(
+        bootstrap, request_timeout_ms=_TIMEOUT_MS, security=secured.own()
+    ) as cluster:
         connection = await cluster.any_connection()
         # Without a name of ours the answer is an error (KIP-511).
         request = messages.ApiVersionsRequest(

@@ -11,6 +11,9 @@ from kraftpy.testing.consistency.faults import FAULTS, kinds
 from kraftpy.testing.consistency.workloads import PLAYS
 from kraftpy.testing.networks.choice import PROXIES, Choice
 
+LATE = "late-frames"
+"""The fault that has to read what clients send."""
+
 
 class RunError(Exception):
     """The run could not be made; the text says why and what to do."""
@@ -20,10 +23,10 @@ class RunError(Exception):
 class Plan:
     """What to run; `again` is the command line that does it once more.
 
-    Without `bootstrap` a cluster of `nodes` is started. `rate` is operations per second of all
-    workers together. `faults` are names of `FAULTS`, some joined by +; `left_out` says of those
-    that were wanted and can't be had here why. Workers take the `roles` in turn, by default those
-    of the workload's cast.
+    Without `bootstrap` a cluster of `nodes` is started, a secured one if `secure`. `rate` is
+    operations per second of all workers together. `faults` are names of `FAULTS`, some joined by +;
+    `left_out` says of those that were wanted and can't be had here why. Workers take the `roles` in
+    turn, by default those of the workload's cast.
     """
 
     workload: str
@@ -35,6 +38,7 @@ class Plan:
     seed: int = 0
     nodes: int = 3
     bootstrap: str = ""
+    secure: bool = False
     clients: Sequence[str] = ()
     roles: Sequence[str] = ()
     network: Choice = PROXIES
@@ -78,6 +82,7 @@ def check_plan(plan: Plan) -> None:
             raise RunError(f"{name} takes {FAULTS[name].nodes} nodes at least")
     if plan.faults and plan.bootstrap:
         raise RunError("faults are for clusters that this command starts: leave --bootstrap out")
+    _check_security(plan)
     there = clients.available()
     missing = [each for each in plan.clients if each not in there]
     if unknown := set(missing) - clients.LIBRARIES.keys():
@@ -93,3 +98,14 @@ def check_plan(plan: Plan) -> None:
     if missing:
         wanted = "; ".join(clients.LIBRARIES[each].how for each in missing)
         raise RunError(f"{', '.join(missing)} can't be had here: {wanted}")
+
+
+def _check_security(plan: Plan) -> None:
+    if not plan.secure:
+        return
+    if plan.bootstrap:
+        raise RunError("--secure is for clusters that this command starts: give --command-config")
+    if LATE in kinds(plan.faults):
+        raise RunError(f"{LATE} can't be had with --secure: what clients send is encrypted")
+    if plan.network != PROXIES:
+        raise RunError("--secure takes --network proxy: the certificate is for 127.0.0.1")

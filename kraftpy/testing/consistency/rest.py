@@ -23,7 +23,7 @@ from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.group_info import CLASSIC, GroupInfo
 from kraftpy.client.spans import Spans, join, size, subtract
 from kraftpy.protocol.errors import KafkaError
-from kraftpy.testing.consistency import clients
+from kraftpy.testing.consistency import clients, secured
 from kraftpy.testing.consistency.checkers.pieces import SLOTS, slices_of
 from kraftpy.testing.consistency.clients import Place, UnknownError, key_of
 from kraftpy.testing.consistency.history import HistoryWriter
@@ -235,7 +235,9 @@ class Rest:
         self, groups: Sequence[str], ask: Callable[[GroupAdmin, str], Any]
     ) -> dict[str, Any]:
         answers = {}
-        async with Connections(self._bootstrap, request_timeout_ms=_ASK_TIMEOUT_MS) as connections:
+        async with Connections(
+            self._bootstrap, request_timeout_ms=_ASK_TIMEOUT_MS, security=secured.own()
+        ) as connections:
             admin = GroupAdmin(connections, timeout_ms=_ASK_TIMEOUT_MS)
             for group in groups:
                 with contextlib.suppress(ConnectionError, KafkaError):

@@ -29,7 +29,7 @@ from kraftpy.client.admin import Admin
 from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster, ClusterError
-from kraftpy.testing.consistency import clients, peer
+from kraftpy.testing.consistency import clients, peer, secured
 from kraftpy.testing.consistency.crew import Crew, Say
 from kraftpy.testing.consistency.evidence import WORKERS_LOG, keep_nodes
 from kraftpy.testing.consistency.faults import (
@@ -44,14 +44,13 @@ from kraftpy.testing.consistency.faults import (
 )
 from kraftpy.testing.consistency.faults.frames import Frames
 from kraftpy.testing.consistency.history import Header, HistoryWriter
-from kraftpy.testing.consistency.plan import Plan, Result, RunError, check_plan
+from kraftpy.testing.consistency.plan import LATE, Plan, Result, RunError, check_plan
 from kraftpy.testing.consistency.rest import QUIET_S, Rest
 from kraftpy.testing.consistency.worker import SESSIONS_MAX
 from kraftpy.testing.consistency.workloads import PLAYS
 
 NODES = "nodes"
 """The folder in a run's folder for what the nodes left."""
-LATE = "late-frames"
 HEALTHY_TIMEOUT_S = 60.0
 _CONSUMER_HEARTBEAT: dict[str, Any] = {
     # KIP-848 has brokers decide these: 45 s would outlast most of what a run does to a group.
@@ -99,8 +98,13 @@ def run(
         cluster = None
         if not plan.bootstrap:
             options = cluster_options(kinds(plan.faults))
+            if plan.secure:
+                options["secure"] = True
             made = make_cluster(plan.nodes, network=plan.network.name, **options)
             cluster = stack.enter_context(made)
+            if cluster.secured is not None:
+                secured.use(cluster.secured.settings())
+                stack.callback(secured.use, {})
         try:
             frames = _frames(plan, stack)
             result = _Run(plan, cluster, frames, say).play()
@@ -239,6 +243,7 @@ class _Run:
             "roles": list(plan.roles),
             "sessions_per_client": SESSIONS_MAX,
             "tested": plan.bootstrap or f"kraftpy, {plan.nodes} nodes",
+            "security": secured.own().protocol,
             "links": plan.network.text() if self._cluster is not None else "as they are",
             "left_out": dict(plan.left_out),
             "rests": bool(self._play.members),
@@ -265,7 +270,7 @@ class _Run:
             self._cluster.wait_healthy(_SETUP_TIMEOUT_S)
 
     async def _make_topics(self) -> None:
-        async with Connections(self._bootstrap) as connections:
+        async with Connections(self._bootstrap, security=secured.own()) as connections:
             admin = Admin(connections, timeout_ms=int(_SETUP_TIMEOUT_S * 1000))
             configs = dict(self._play.configs)
             if self._options["claims"]:

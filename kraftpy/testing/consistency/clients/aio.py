@@ -17,6 +17,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
@@ -84,6 +85,7 @@ class _Member:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             metadata_max_age_ms=2_000,
+            **secured.keywords(),
         )
         self._consumer.subscribe([topic], listener=_Listener(self, self._watch))
         await self._consumer.start()

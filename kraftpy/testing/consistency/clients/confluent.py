@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka.admin
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     NEVER_S,
@@ -53,6 +54,7 @@ def base(bootstrap: str) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 300,
         "topic.metadata.refresh.interval.ms": 2_000,
+        **secured.librdkafkas(),
     }
 
 

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
@@ -42,7 +43,8 @@ def is_there() -> bool:
 class _Jvm:
     def __init__(self) -> None:
         command = ["java", *_OPTIONS, "-cp", f"{os.environ[JARS]}/*", str(_SOURCE)]
-        self._process = LineProcess(command, None, new_session=False)
+        environment = {secured.JAVA_VARIABLE: secured.javas()}
+        self._process = LineProcess(command, None, environment, new_session=False)
 
     def ask(self, watch: Watch, timeout_s: float, *words: object) -> str:
         """What it answers besides the name of the answer. UnknownError; GoneError: it has ended."""

@@ -17,6 +17,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     NEVER_S,
@@ -44,6 +45,7 @@ def _base(bootstrap: str) -> dict[str, Any]:
         "bootstrap_servers": bootstrap.split(","),
         "reconnect_backoff_max_ms": 300,
         "metadata_max_age_ms": 2_000,
+        **secured.keywords(),
     }
 
 

@@ -24,6 +24,7 @@ from kraftpy.client.offsets import Partition
 from kraftpy.client.producer import Producer
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.clients import (
     HEARTBEAT_INTERVAL_MS,
     NEVER_S,
@@ -60,7 +61,7 @@ class Session:
         self.cluster = self.run(self._open())
 
     async def _open(self) -> Cluster:
-        return Cluster(self._bootstrap, request_timeout_ms=_TIMEOUT_MS)
+        return Cluster(self._bootstrap, request_timeout_ms=_TIMEOUT_MS, security=secured.own())
 
     def run(self, work: Coroutine[Any, Any, _T], timeout_s: float = 2 * TIMEOUT_S) -> _T:
         """The result. UnknownError if it failed, GoneError if there is none in time."""

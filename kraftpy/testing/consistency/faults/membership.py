@@ -11,6 +11,7 @@ from kraftpy.client.cluster import Cluster as Connections
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.cluster import Cluster
+from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.faults.ground import Act, Ground, LeftOut
 
 _TIMEOUT_MS = 8_000
@@ -141,7 +142,7 @@ async def _move(cluster: Cluster, moves: _Moves) -> int:
 
     Topics that are gone don't count.
     """
-    async with Connections(cluster.bootstrap) as connections:
+    async with Connections(cluster.bootstrap, security=secured.own()) as connections:
         admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
         refused = await admin.alter_reassignments(moves)
         await admin.elect_leaders(PREFERRED_ELECTION)
@@ -151,7 +152,7 @@ async def _move(cluster: Cluster, moves: _Moves) -> int:
 async def _assignments(
     cluster: Cluster, topics: Sequence[str]
 ) -> dict[PartitionName, Sequence[int]]:
-    async with Connections(cluster.bootstrap) as connections:
+    async with Connections(cluster.bootstrap, security=secured.own()) as connections:
         admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
         there = await admin.describe_partitions(topics)
         return {name: partition.replicas for name, partition in there.items()}
@@ -164,7 +165,7 @@ async def _drain(cluster: Cluster, broker: int) -> dict[PartitionName, Sequence[
     """
     before: dict[PartitionName, Sequence[int]] = {}
     deadline = time.monotonic() + _DRAIN_S
-    async with Connections(cluster.bootstrap) as connections:
+    async with Connections(cluster.bootstrap, security=secured.own()) as connections:
         admin = ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS)
         while True:
             there = await admin.describe_partitions()
@@ -191,5 +192,5 @@ def _without(broker: int, nodes: Sequence[int], everyone: Sequence[int]) -> Sequ
 
 
 async def _unregister(cluster: Cluster, broker: int) -> None:
-    async with Connections(cluster.bootstrap) as connections:
+    async with Connections(cluster.bootstrap, security=secured.own()) as connections:
         await ClusterAdmin(connections, timeout_ms=_TIMEOUT_MS).unregister_broker(broker)
