@@ -92,6 +92,13 @@ def security_option(function: _F) -> _F:
     return made
 
 
+def settings_of_security(file: str) -> dict[str, str]:
+    """Those of a file alone, and of the environment; for a second cluster."""
+    given = _given(file, ())
+    _security_of(given, file)
+    return _of_security(given)
+
+
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "-X",

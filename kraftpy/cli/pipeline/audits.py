@@ -10,13 +10,12 @@ import click
 from kraftpy.cli.common import (
     EXIT_INCONSISTENT,
     TEXT,
-    bootstrap_option,
     echo_json,
     echo_table,
     output_option,
 )
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, source_option, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, brokers_option, source_option, spark_options
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.audit import Audit
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--lake", type=TEXT, help="A lake that is compared with the topic.")
 @source_option
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def audit(topic: str, lake: str | None, **more: Any) -> None:
     """Look for gaps, duplicates, disorder and damage in a topic; compare a lake with it.

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kraftpy.cli.common import TEXT, bootstrap_option, output_option
+from kraftpy.cli.common import TEXT, output_option
 from kraftpy.cli.pipeline.job import Job, sentence
 from kraftpy.cli.pipeline.options import (
     SparkCommand,
     abandon_option,
     bound_options,
+    brokers_option,
     check_rhythm,
     group_option,
     read_bound,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @group_option
 @source_options
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any) -> None:
     """Load what a lake doesn't have yet of a topic.
@@ -67,7 +68,7 @@ def load(topic: str, lake: str, start: str, end: str, abandon: bool, **more: Any
 @group_option
 @source_options
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def stream(
     topic: str,
@@ -130,7 +131,7 @@ def stream(
 @abandon_option
 @source_options
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def rerun(
     topic: str, lake: str, run: str | None, start: str, end: str, abandon: bool, **more: Any

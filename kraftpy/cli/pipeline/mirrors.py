@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kraftpy.cli.access import settings_of_security
 from kraftpy.cli.common import (
     TEXT,
-    bootstrap_option,
     echo_json,
     output_option,
     parse_key_values,
@@ -17,6 +17,7 @@ from kraftpy.cli.common import (
 from kraftpy.cli.pipeline.job import Job
 from kraftpy.cli.pipeline.options import (
     SparkCommand,
+    brokers_option,
     check_rhythm,
     rhythm_options,
     source_option,
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     metavar="HOST:PORT[,...]",
     help="Brokers of the cluster that it is copied to.",
 )
+@click.option(
+    "--to-command-config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Settings of TLS and login there, as --command-config has those of the source.",
+)
 @click.option("--to-topic", type=TEXT, metavar="NAME", help="Its name there.  [default: the same]")
 @click.option(
     "--checkpoint",
@@ -58,11 +65,12 @@ if TYPE_CHECKING:
 @source_option
 @to_option
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def mirror(
     topic: str,
     to_bootstrap: str,
+    to_command_config: str | None,
     to_topic: str | None,
     checkpoint: str,
     available_now: bool,
@@ -91,7 +99,10 @@ def mirror(
         from kraftpy.pipeline.target import Target
 
         name = to_topic or topic
-        target = Target(to_bootstrap, name, dict(parse_key_values(to_options, "--to-option")))
+        own = {} if to_command_config is None else settings_of_security(to_command_config)
+        options = {f"kafka.{key}": value for key, value in own.items()}
+        options.update(parse_key_values(to_options, "--to-option"))
+        target = Target(to_bootstrap, name, options)
         folder = local_folder(checkpoint)
         work = Mirror(job.door, topic, target, folder, job.spark, max_records)
         said = {"command": "mirror", "dry_run": more["dry_run"], "topic": topic, "to_topic": name}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import click
 
+from kraftpy.cli import access
+from kraftpy.cli.access import Brokers
 from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure, Seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,6 +128,18 @@ def source_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def brokers_option(function: F) -> F:
+    """-b, --command-config and -X: as `bootstrap`, and in front of the `options` of the source."""
+
+    @functools.wraps(function)
+    def command(*args: Any, brokers: Brokers, options: Sequence[str] = (), **others: Any) -> Any:
+        given = tuple(f"kafka.{key}={value}" for key, value in brokers.settings.items())
+        return function(*args, bootstrap=brokers.bootstrap, options=(*given, *options), **others)
+
+    made: F = access.brokers_option(command)  # type: ignore[assignment]
+    return made
 
 
 abandon_option = click.option(

@@ -12,12 +12,11 @@ from kraftpy.cli.common import (
     EXIT_USAGE,
     TEXT,
     Failure,
-    bootstrap_option,
     echo_json,
     output_option,
 )
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, source_option, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, brokers_option, source_option, spark_options
 from kraftpy.wording import counted
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 )
 @source_option
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def report(definition: str, lake: str | None, out: Path, **more: Any) -> None:
     """Count, measure and draw what a topic of JSON says, as DEFINITION has it.

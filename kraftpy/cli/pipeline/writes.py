@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kraftpy.cli.common import TEXT, bootstrap_option, echo_json, output_option, parse_key_values
+from kraftpy.cli.common import TEXT, echo_json, output_option, parse_key_values
 from kraftpy.cli.pipeline.job import Job
-from kraftpy.cli.pipeline.options import SparkCommand, sink_option, spark_options
+from kraftpy.cli.pipeline.options import SparkCommand, brokers_option, sink_option, spark_options
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.manifests import Plan
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @sink_option
 @spark_options
-@bootstrap_option
+@brokers_option
 @output_option
 def write(
     lake: str,
