@@ -27,7 +27,7 @@ The levels:
    `transaction.version` did.
 5. Users have SCRAM credentials (`security_commands`), and there are ACLs (`acl_commands`). What a
    client changes names the version of the ACLs that allowed it.
-6. Clients have quotas (`quota_commands`).
+6. Clients have quotas (`quota_commands`), and there are delegation tokens (`token_commands`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ SECURITY = 5
 """The level from which on the metadata says who may log in, and do what."""
 
 QUOTAS_AND_TOKENS = 6
-"""The level from which on the metadata says how much of a broker clients may have."""
+"""The level from which on the metadata says how much of a broker clients may have, and who has a
+token."""
 
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""

@@ -40,5 +40,13 @@ SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX = 4_096, 16_384
 SCRAM_SALT_BYTES_MAX = 128
 SCRAM_KEY_BYTES_MAX = 64
 
+TOKENS_MAX = 10_000
+"""How many delegation tokens there can be."""
+TOKENS_PER_OWNER_MAX = 1_000
+TOKEN_ID_LENGTH_MAX = 64
+TOKEN_RENEWERS_MAX = 20
+TOKEN_TEXT_LENGTH_MAX = 4_096
+"""Characters of all principals that a token names, together."""
+
 CONFIGURED_MAX: Mapping[int, int] = {ResourceType.CLIENT_METRICS: 1_000, ResourceType.GROUP: 10_000}
 """How many resources can have a configuration, of the types that anybody may invent names of."""

@@ -82,6 +82,35 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token that logs in as its owner (KIP-48); see `token_commands`.
+
+    What it logs in with isn't here: that is an HMAC of its id under a key of the brokers'. Who has
+    asked for it is `requester`; principals are written `Type:name`.
+    """
+
+    id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether it is over at this time."""
+        return self.expires_ms < now_ms
+
+    def renewed_by(self, principal: str) -> bool:
+        """Whether this principal may renew and expire it."""
+        return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principal: str) -> bool:
+        """Whether this principal has it, has asked for it or may renew it."""
+        return principal == self.requester or self.renewed_by(principal)
+
+
 class TopicRules(NamedTuple):
     """What a configuration says on elections; `min_isr` is not bounded by the replicas."""
 
@@ -256,6 +285,14 @@ class QuotasChanged:
     entities: tuple[Entity, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenChanged:
+    """A delegation token is there (`old` is None), is gone (`new` is None), or ends otherwise."""
+
+    old: DelegationToken | None
+    new: DelegationToken | None
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -267,6 +304,7 @@ Change = (
     | ScramChanged
     | AclsChanged
     | QuotasChanged
+    | TokenChanged
 )
 
 

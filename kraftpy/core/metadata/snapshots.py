@@ -8,7 +8,8 @@ them is written, the metadata level says (`levels`), so that earlier releases re
 3. With `level`, from which on it is for that to say which release can read the rest. From level 2
    on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
    follows. From level 5 on there are `scram`: user, mechanism and credential of each; `acls` and
-   `acl_version`. From level 6 on there are `quotas`: of each entity its parts and its values.
+   `acl_version`. From level 6 on there are `quotas`: of each entity its parts and its values; and
+   `tokens`: all that the metadata has of each.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kraftpy.core.metadata.levels import (
 )
 from kraftpy.core.metadata.records import (
     Broker,
+    DelegationToken,
     Endpoint,
     PartitionState,
     ScramCredential,
@@ -38,6 +40,7 @@ from kraftpy.core.metadata.records import (
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.quotas import check_key, checked_value, entity_of
 from kraftpy.core.security.acls import Acl, new_acl
+from kraftpy.core.security.principals import is_user
 from kraftpy.protocol.errors import KafkaError
 
 _WITHOUT_LEVEL, _WITH_LEVEL = 2, 3
@@ -66,6 +69,7 @@ def dump(state: MetadataTables) -> dict[str, Any]:
             [[list(part) for part in entity], dict(sorted(values.items()))]
             for entity, values in state.quotas.in_order()
         ]
+        newer["tokens"] = [_dump_token(state.tokens[each]) for each in sorted(state.tokens)]
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -127,6 +131,7 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
             _load_acls(state, snapshot["acls"], snapshot["acl_version"])
         if state.level >= QUOTAS_AND_TOKENS:
             _load_quotas(state, snapshot["quotas"])
+            _load_tokens(state, snapshot["tokens"])
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
 
@@ -180,6 +185,35 @@ def _load_quotas(state: MetadataTables, packed: Any) -> None:
         for key in values:
             check_key(entity, key)
         state.quotas.set(entity, {key: checked_value(key, values[key]) for key in values})
+
+
+def _dump_token(token: DelegationToken) -> list[Any]:
+    return [
+        token.id,
+        token.owner,
+        token.requester,
+        list(token.renewers),
+        token.issued_ms,
+        token.expires_ms,
+        token.max_ms,
+    ]
+
+
+def _load_tokens(state: MetadataTables, packed: Any) -> None:
+    for id_, owner, requester, renewers, *times in packed:
+        issued_ms, expires_ms, max_ms = map(int, times)
+        token = DelegationToken(
+            str(id_),
+            str(owner),
+            str(requester),
+            tuple(map(str, renewers)),
+            issued_ms,
+            expires_ms,
+            max_ms,
+        )
+        if token.id in state.tokens or expires_ms > max_ms or not is_user(token.owner):
+            raise ValueError(f"the metadata snapshot is damaged: it has {id_!r} for a token")
+        state.tokens[token.id] = token
 
 
 def _dump_broker(broker: Broker) -> list[Any]:

@@ -1,4 +1,5 @@
-"""The replicated state machine: brokers, topics, configuration, credentials, ACLs, quotas.
+"""The replicated state machine: brokers, topics, configuration, credentials, ACLs, quotas,
+delegation tokens.
 
 Rules:
 
@@ -39,6 +40,7 @@ from kraftpy.core.metadata import (
     reassignment_commands,
     security_commands,
     snapshots,
+    token_commands,
     topic_commands,
 )
 from kraftpy.core.metadata.commands import (
@@ -54,14 +56,18 @@ from kraftpy.core.metadata.commands import (
     Command,
     CreateAcls,
     CreatePartitions,
+    CreateToken,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
     ElectLeaders,
+    ExpireToken,
     FenceBroker,
     RaiseLevel,
     RegisterBroker,
+    RemoveExpiredTokens,
     RenewReplicas,
+    RenewToken,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
@@ -258,5 +264,9 @@ _CARRY_OUT: Mapping[type[Command], _CarryOut] = MappingProxyType(
         CreateAcls: acl_commands.create_acls,
         DeleteAcls: acl_commands.delete_acls,
         AlterClientQuotas: quota_commands.alter_client_quotas,
+        CreateToken: token_commands.create_token,
+        RenewToken: token_commands.renew_token,
+        ExpireToken: token_commands.expire_token,
+        RemoveExpiredTokens: token_commands.remove_expired_tokens,
     }
 )

@@ -1,4 +1,5 @@
-"""What the metadata consists of: brokers, topics, configuration, credentials, ACLs, quotas.
+"""What the metadata consists of: brokers, topics, configuration, credentials, ACLs, quotas,
+delegation tokens.
 
 Only commands change it, each carried out by `state.MetadataState.apply`.
 """
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from kraftpy.core.metadata.records import (
     KAFKAS_RULES,
     Broker,
+    DelegationToken,
     ScramCredential,
     ScramMechanism,
     Topic,
@@ -43,6 +45,7 @@ class MetadataTables:
         self.acls = AclTable()
         self.quotas = QuotaTable()
         self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}  # by user; none is empty
+        self.tokens: dict[str, DelegationToken] = {}
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The configuration set on a resource: its overrides only, without defaults."""

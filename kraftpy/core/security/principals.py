@@ -22,6 +22,12 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+def parsed(text: str) -> Principal:
+    """The principal that is written so; of no type if there is no colon."""
+    kind, colon, name = text.partition(":")
+    return Principal(kind, name) if colon else Principal("", text)
+
+
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 BROKER = "Broker"
@@ -37,3 +43,9 @@ BROKER_USER_PREFIX = "__broker_"
 def reserved(name: str) -> bool:
     """Whether a user of this name would be taken for everybody, for nobody or for a broker."""
     return name in ("*", ANONYMOUS.name) or name.startswith(BROKER_USER_PREFIX)
+
+
+def is_user(text: str) -> bool:
+    """Whether the principal that is written so is one user's alone."""
+    kind, name = parsed(text)
+    return kind == USER and bool(name) and not reserved(name)

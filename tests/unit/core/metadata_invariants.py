@@ -17,6 +17,7 @@ from kraftpy.core.metadata import (
     TopicDeleted,
 )
 from kraftpy.core.metadata.elections import Electorate, settled
+from kraftpy.core.metadata.limits import TOKENS_MAX
 from kraftpy.core.metadata.partition_changes import electorate_of, rules_of
 from kraftpy.core.metadata.records import LOST_DIRECTORY, SCRAM_KEY_BYTES, TopicRules, common_rules
 from kraftpy.core.metadata.security_commands import scram_name_error
@@ -24,7 +25,7 @@ from kraftpy.core.quotas import CLIENT_KEYS, IP_KEYS, check_key, checked_value, 
 from kraftpy.core.security.acl_table import AclTable
 from kraftpy.core.security.acls import new_acl
 from kraftpy.core.security.authorizer import Authorizer
-from kraftpy.core.security.principals import Principal
+from kraftpy.core.security.principals import Principal, is_user, parsed
 from kraftpy.protocol.errors import ErrorCode
 
 
@@ -52,6 +53,7 @@ def check(state: MetadataState, *, judged: bool = True) -> None:
     check_acls(state)
     check_quotas(state)
     check_scram(state)
+    check_tokens(state)
     for (type_, name), configs in state.configs.items():
         assert configs
         assert type_ != 2 or name in state.topics
@@ -109,6 +111,16 @@ def check_scram(state: MetadataState) -> None:
         for mechanism, each in credentials.items():
             assert each.salt
             assert len(each.stored_key) == len(each.server_key) == SCRAM_KEY_BYTES[mechanism]
+
+
+def check_tokens(state: MetadataState) -> None:
+    """No token is anybody's but a user's, or lasts longer than it may."""
+    assert len(state.tokens) <= TOKENS_MAX
+    for id_, token in state.tokens.items():
+        assert token.id == id_
+        assert token.expires_ms <= token.max_ms
+        assert is_user(token.owner)
+        assert all(parsed(each).type == "User" for each in token.renewers)
 
 
 def check_acls(state: MetadataState) -> None:

@@ -66,6 +66,14 @@ _acl_fields: list[tuple[st.SearchStrategy[Any], Any]] = [
     (st.sampled_from([2, 3, 3, 1, 5]), 1),
 ]
 _acls = st.tuples(*(field for field, _ in _acl_fields)).map(list)
+_principals = st.sampled_from(["User:alice", "User:bob", "User:bob"]) | st.sampled_from(
+    ["User:*", "User:", "Broker:1", "nobody"]
+)
+_on_token = {
+    "token_id": st.sampled_from(["one", "two", ""]),
+    "principal": _principals,
+    "now_ms": st.integers(0, 30),
+}
 _sound = st.one_of(
     _command("barrier"),
     _command(
@@ -256,6 +264,19 @@ _sound = st.one_of(
         ),
         validate_only=_maybe,
     ),
+    _command(
+        "create_token",
+        token_id=_on_token["token_id"],
+        owner=_principals,
+        requester=_principals,
+        renewers=st.lists(_principals, max_size=2),
+        issued_ms=st.integers(0, 10),
+        expires_ms=st.integers(0, 30),
+        max_ms=st.integers(0, 30),
+    ),
+    _command("renew_token", **_on_token, expires_ms=st.integers(0, 40)),
+    _command("expire_token", **_on_token, expires_ms=st.none() | st.integers(0, 40)),
+    _command("remove_expired_tokens", now_ms=st.integers(0, 30)),
 )
 
 _plain = st.recursive(
@@ -343,6 +364,16 @@ _NEWEST: list[Any] = [
             {"parts": [["user", "a"]], "values": [["producer_byte_rate", 2.0]]},
             {"parts": [["ip", None]], "values": [["connection_creation_rate", 2.0]]},
         ],
+    },
+    {
+        "type": "create_token",
+        "token_id": "one",
+        "owner": "User:alice",
+        "requester": "User:bob",
+        "renewers": ["User:bob"],
+        "issued_ms": 0,
+        "expires_ms": 10,
+        "max_ms": 20,
     },
 ]
 

@@ -213,6 +213,7 @@ OF_CLIENTS = frozenset(
         "create_acls",
         "delete_acls",
         "alter_client_quotas",
+        "create_token",
     )
 )
 """Since level 5 these say which ACLs allowed them."""

@@ -62,6 +62,12 @@ from kraftpy.core.metadata.commands.reassignments import (
     Reassignments,
 )
 from kraftpy.core.metadata.commands.security import AlterScram, ScramUpsertion, ScramUser
+from kraftpy.core.metadata.commands.tokens import (
+    CreateToken,
+    ExpireToken,
+    RemoveExpiredTokens,
+    RenewToken,
+)
 from kraftpy.core.metadata.commands.topics import (
     Assignment,
     CreatePartitions,
@@ -95,6 +101,10 @@ COMMANDS = Codec(
         CreateAcls,
         DeleteAcls,
         AlterClientQuotas,
+        CreateToken,
+        RenewToken,
+        ExpireToken,
+        RemoveExpiredTokens,
     )
 )
 """Those that this release knows."""
@@ -124,6 +134,7 @@ __all__ = [
     "ConfigOp",
     "CreateAcls",
     "CreatePartitions",
+    "CreateToken",
     "CreateTopics",
     "DeleteAcls",
     "DeleteTopics",
@@ -131,6 +142,7 @@ __all__ = [
     "Elections",
     "EntityPart",
     "EntityQuotas",
+    "ExpireToken",
     "FeatureLevel",
     "FenceBroker",
     "GrownTopic",
@@ -145,7 +157,9 @@ __all__ = [
     "Reassignment",
     "Reassignments",
     "RegisterBroker",
+    "RemoveExpiredTokens",
     "RenewReplicas",
+    "RenewToken",
     "RenewedReplica",
     "RenewedReplicas",
     "ScramUpsertion",
