@@ -2800,6 +2800,172 @@ class AlterUserScramCredentialsResponse(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class CreateDelegationTokenRequest(Message):
+    API_KEY: ClassVar[int] = 38
+    class CreatableRenewers(Message):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            principal_type: str = ...,
+            principal_name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    owner_principal_type: str | None
+    owner_principal_name: str | None
+    renewers: list[CreateDelegationTokenRequest.CreatableRenewers]
+    max_lifetime_ms: int
+    def __init__(
+        self,
+        owner_principal_type: str | None = ...,
+        owner_principal_name: str | None = ...,
+        renewers: list[CreateDelegationTokenRequest.CreatableRenewers] = ...,
+        max_lifetime_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class CreateDelegationTokenResponse(Message):
+    API_KEY: ClassVar[int] = 38
+    error_code: int
+    principal_type: str
+    principal_name: str
+    token_requester_principal_type: str
+    token_requester_principal_name: str
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int
+    token_id: str
+    hmac: bytes
+    throttle_time_ms: int
+    def __init__(
+        self,
+        error_code: int = ...,
+        principal_type: str = ...,
+        principal_name: str = ...,
+        token_requester_principal_type: str = ...,
+        token_requester_principal_name: str = ...,
+        issue_timestamp_ms: int = ...,
+        expiry_timestamp_ms: int = ...,
+        max_timestamp_ms: int = ...,
+        token_id: str = ...,
+        hmac: bytes = ...,
+        throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class RenewDelegationTokenRequest(Message):
+    API_KEY: ClassVar[int] = 39
+    hmac: bytes
+    renew_period_ms: int
+    def __init__(
+        self,
+        hmac: bytes = ...,
+        renew_period_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class RenewDelegationTokenResponse(Message):
+    API_KEY: ClassVar[int] = 39
+    error_code: int
+    expiry_timestamp_ms: int
+    throttle_time_ms: int
+    def __init__(
+        self,
+        error_code: int = ...,
+        expiry_timestamp_ms: int = ...,
+        throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ExpireDelegationTokenRequest(Message):
+    API_KEY: ClassVar[int] = 40
+    hmac: bytes
+    expiry_time_period_ms: int
+    def __init__(
+        self,
+        hmac: bytes = ...,
+        expiry_time_period_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ExpireDelegationTokenResponse(Message):
+    API_KEY: ClassVar[int] = 40
+    error_code: int
+    expiry_timestamp_ms: int
+    throttle_time_ms: int
+    def __init__(
+        self,
+        error_code: int = ...,
+        expiry_timestamp_ms: int = ...,
+        throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeDelegationTokenRequest(Message):
+    API_KEY: ClassVar[int] = 41
+    class DescribeDelegationTokenOwner(Message):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            principal_type: str = ...,
+            principal_name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None
+    def __init__(
+        self,
+        owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeDelegationTokenResponse(Message):
+    API_KEY: ClassVar[int] = 41
+    class DescribedDelegationToken(Message):
+        principal_type: str
+        principal_name: str
+        token_requester_principal_type: str
+        token_requester_principal_name: str
+        issue_timestamp: int
+        expiry_timestamp: int
+        max_timestamp: int
+        token_id: str
+        hmac: bytes
+        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
+        def __init__(
+            self,
+            principal_type: str = ...,
+            principal_name: str = ...,
+            token_requester_principal_type: str = ...,
+            token_requester_principal_name: str = ...,
+            issue_timestamp: int = ...,
+            expiry_timestamp: int = ...,
+            max_timestamp: int = ...,
+            token_id: str = ...,
+            hmac: bytes = ...,
+            renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class DescribedDelegationTokenRenewer(Message):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            principal_type: str = ...,
+            principal_name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    error_code: int
+    tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken]
+    throttle_time_ms: int
+    def __init__(
+        self,
+        error_code: int = ...,
+        tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...,
+        throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class CreateTopicsRequest(Message):
     API_KEY: ClassVar[int] = 19
     class CreatableTopic(Message):

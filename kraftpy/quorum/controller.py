@@ -1,4 +1,5 @@
-"""What the active controller does beside keeping the log: it fences brokers and balances leaders.
+"""What the active controller does beside keeping the log: it fences brokers, balances leaders, and
+removes what is over (`token_expiry`).
 
 Rules:
 
@@ -22,8 +23,9 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from kraftpy.core.metadata import levels
 from kraftpy.core.metadata.commands import (
@@ -33,6 +35,7 @@ from kraftpy.core.metadata.commands import (
     ElectLeaders,
     FenceBroker,
     RaiseLevel,
+    RemoveExpiredTokens,
     encode,
 )
 from kraftpy.events import emit
@@ -43,6 +46,7 @@ from kraftpy.quorum.liveness import Fencing, Liveness
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Quorum
 from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, command_of, pack_envelope, type_of
+from kraftpy.quorum.token_expiry import TokenExpiry
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
@@ -64,6 +68,7 @@ class ControllerSettings:
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
     leader_imbalance_per_broker_percentage: int
+    delegation_token_expiry_check_interval_ms: int
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ControllerSettings:
@@ -74,6 +79,7 @@ class ControllerSettings:
             config.auto_leader_rebalance_enable,
             config.leader_imbalance_check_interval_seconds,
             config.leader_imbalance_per_broker_percentage,
+            config.delegation_token_expiry_check_interval_ms,
         )
 
 
@@ -100,7 +106,7 @@ class ActiveController:
         self._proposer = _Proposer(quorum)
         self._leads = False
         self._timer: asyncio.TimerHandle | None = None
-        self._balancing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         quorum.on_leader(self._leader_changed)
 
     def start(self) -> None:
@@ -167,16 +173,23 @@ class ActiveController:
         self._leads = True
         self._liveness.lead(self._now_ms())
         if self._settings.auto_leader_rebalance_enable:
-            self._balancing = self._loop.create_task(self._balance())
-            self._balancing.add_done_callback(_raise_unforeseen)
+            self._begin(self._balance())
+        interval_ms = self._settings.delegation_token_expiry_check_interval_ms
+        self._begin(TokenExpiry(interval_ms, self._metadata, self._remove_expired).run())
         self._tick()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something to do for as long as we lead."""
+        task = self._loop.create_task(work)
+        task.add_done_callback(_raise_unforeseen)
+        self._tasks.append(task)
 
     def _resign(self, leader_id: int | None) -> None:
         self._leads = False
         self._liveness.leader_changed(leader_id is not None, self._now_ms())
-        if self._balancing is not None:
-            self._balancing.cancel()
-            self._balancing = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
 
     def _metadata(self) -> MetadataState:
         return cast("MetadataState", self._quorum.machine)
@@ -291,7 +304,14 @@ class ActiveController:
                 PREFERRED, tuple(Elections(name, tuple(found)) for name, found in topics.items())
             )
         )
-        future.add_done_callback(_log_problem)
+        future.add_done_callback(partial(_log_problem, "elect preferred leaders"))
+        return future
+
+    # -- what is over
+
+    def _remove_expired(self, command: RemoveExpiredTokens) -> asyncio.Future[Applied]:
+        future = self._proposer.propose(command)
+        future.add_done_callback(partial(_log_problem, "remove expired delegation tokens"))
         return future
 
 
@@ -348,10 +368,10 @@ def _behind(kind: str, node_id: int) -> str:
     return f"{kind} {node_id} runs a release that doesn't know it"
 
 
-def _log_problem(future: asyncio.Future[Applied]) -> None:
+def _log_problem(what: str, future: asyncio.Future[Applied]) -> None:
     problem = _problem(future)
     if problem is not None:
-        logger.warning("could not elect preferred leaders: %s", problem[1])
+        logger.warning("could not %s: %s", what, problem[1])
 
 
 def _raise_unforeseen(task: asyncio.Task[None]) -> None:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,7 @@ from kraftpy.core.metadata import (
     PartitionChanged,
     ResourceType,
     ScramChanged,
+    TokensRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -49,7 +49,7 @@ from kraftpy.quorum.client import ControllerClient, ControllerUnavailable
 from kraftpy.quorum.credentials import Credentials
 from kraftpy.server.cluster.audit import AuditLog, authorizer_of, tell_acls
 from kraftpy.server.cluster.cut_off import is_cut_off
-from kraftpy.server.cluster.logins import gates, login_of_broker, still_known
+from kraftpy.server.cluster.logins import gates, login_of_broker, still_known, token_logins
 from kraftpy.server.cluster.membership import Membership
 from kraftpy.server.cluster.metadata_events import (
     tell_broker,
@@ -75,7 +75,7 @@ from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
 from kraftpy.server.network.throttle import Throttle
-from kraftpy.server.replication.fetch_sessions import FetchSessionCache
+from kraftpy.server.replication.fetch_sessions import FetchSessionCache, random_session_ids
 from kraftpy.server.replication.follower_sessions import FollowerSessions
 from kraftpy.server.replication.leader_changes import LeaderChanges
 from kraftpy.server.replication.opening import BatchOpener
@@ -143,15 +143,16 @@ class Broker:
         self.transaction_questions = TransactionQuestions(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
-            config.max_incremental_fetch_session_cache_slots, _random_int31()
+            config.max_incremental_fetch_session_cache_slots, random_session_ids()
         )
         self.follower_sessions = FollowerSessions(
-            _random_int31(), eager=config.replica_selector_class is not None
+            random_session_ids(), eager=config.replica_selector_class is not None
         )
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self, handlers)
-        doors = gates(config, lambda: self.metadata, credentials.secret)
+        self.tokens = token_logins(config, lambda: self.metadata)
+        doors = gates(config, lambda: self.metadata, credentials.secret, self.tokens)
         quotas = lambda: self.metadata.quotas  # noqa: E731 - a snapshot replaces them
         self.listener = Listener(loop, config, self.dispatcher, self._disconnected, doors, quotas)
         self.dialer = Dialer(
@@ -378,7 +379,7 @@ class Broker:
             case ConfigChanged():
                 self._set_config()
                 self.replicas.update_configs(self.topic_config)
-            case ScramChanged():
+            case ScramChanged() | TokensRemoved():
                 self._end_sessions()
             case AclsChanged(added=added, deleted=deleted):
                 tell_acls(added, deleted)
@@ -588,9 +589,3 @@ class Broker:
             )
         value = await self._membership.propose(AllocateProducerIds(self.node_id, self.broker_epoch))
         return value["first"], value["count"]
-
-
-def _random_int31() -> Iterator[int]:
-    source = random.SystemRandom()
-    while True:
-        yield source.randrange(1, 2**31)

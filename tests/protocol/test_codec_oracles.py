@@ -61,6 +61,11 @@ NOT_IN_KAFKA_PYTHON = {
     "EndTxnMarker",
     "EnvelopeRequest",
     "EnvelopeResponse",
+    *(
+        f"{what}DelegationToken{part}"
+        for what in ("Create", "Renew", "Expire", "Describe")
+        for part in ("Request", "Response")
+    ),
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
 }

@@ -414,6 +414,11 @@ CASES = [
     Case(K.ALTER_REPLICA_LOG_DIRS, 2, _log_dirs, one((C, Op.ALTER))),
     Case(K.DESCRIBE_LOG_DIRS, 4, lambda _: m.DescribeLogDirsRequest(None), one((C, Op.DESCRIBE))),
     Case(K.CREATE_PARTITIONS, 3, _partitions, one((T, Op.ALTER))),
+    # Without a login none of these is let through; test_delegation_tokens.py has their rights.
+    Case(K.CREATE_DELEGATION_TOKEN, 3, lambda _: m.CreateDelegationTokenRequest(), ()),
+    Case(K.RENEW_DELEGATION_TOKEN, 2, lambda _: m.RenewDelegationTokenRequest(), ()),
+    Case(K.EXPIRE_DELEGATION_TOKEN, 2, lambda _: m.ExpireDelegationTokenRequest(), ()),
+    Case(K.DESCRIBE_DELEGATION_TOKEN, 3, lambda _: m.DescribeDelegationTokenRequest(), ()),
     Case(K.DELETE_GROUPS, 2, lambda name: m.DeleteGroupsRequest([name]), one((G, Op.DELETE))),
     Case(K.ELECT_LEADERS, 2, _elect, one((C, Op.ALTER))),
     Case(K.ALTER_PARTITION_REASSIGNMENTS, 0, _reassign, one((C, Op.ALTER))),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kraftpy.core.config import kinds
-from kraftpy.core.config.connections import ConnectionSettings
 from kraftpy.core.config.kinds import LONG_MAX, boolean, int32, int64, one_of
 from kraftpy.core.config.settings import setting
+from kraftpy.core.config.tokens import TokenSettings
 from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings(ConnectionSettings):
+class LogSettings(TokenSettings):
     """What `BrokerConfig` has for the logs, which most topics inherit (see `topic`)."""
 
     # Segments.

@@ -13,6 +13,9 @@ Rules:
   (`broker_login`).
 * Who has logged in may have to do so again (KIP-368): after the mechanism's
   `connections.max.reauth.ms`, and when what it was proved by ends, whichever is sooner.
+* Who has `tokenauth` in its first message logs in by a delegation token (`token_logins`), and is
+  its owner from then on. An exchange that needs keys which take milliseconds to derive says so by
+  `Underived`, and takes the same message again when they are there.
 * A nonce and keys are arguments: there is no randomness in here.
 """
 
@@ -20,10 +23,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from kraftpy.core.metadata.records import SCRAM_KEY_BYTES, ScramCredential, ScramMechanism
-from kraftpy.core.security.principals import USER, Principal, reserved
+from kraftpy.core.security.principals import USER, Principal, parsed, reserved
+from kraftpy.core.security.token_logins import TokenLogins
 from kraftpy.protocol.sasl import SaslError, plain, scram
 
 DECOY_ITERATIONS = 4096
@@ -32,19 +37,32 @@ DECOY_ITERATIONS = 4096
 class Step(NamedTuple):
     """What a client is answered; `principal` is who it is, once that is known.
 
-    `ends_ms` is when what it has shown ends, by the wall clock; None: never.
+    `ends_ms` is when what it has shown ends, by the wall clock; None: never. `token_id`: it has
+    logged in by this delegation token.
     """
 
     answer: bytes
     principal: Principal | None = None
     ends_ms: int | None = None
+    token_id: str | None = None
+
+
+class Underived(Exception):
+    """`derive` has to be called, which takes milliseconds; then the same message can be taken."""
+
+    def __init__(self, derive: Callable[[], None]) -> None:
+        super().__init__("keys have to be derived")
+        self.derive = derive
 
 
 class Exchange(Protocol):
     """One login."""
 
     def step(self, message: bytes) -> Step:
-        """Takes the client's next message. Raises SaslError; there is no step after that."""
+        """Takes the client's next message. Raises SaslError; there is no step after that.
+
+        Raises Underived, and has taken nothing.
+        """
 
 
 class Mechanism(Protocol):
@@ -120,10 +138,20 @@ Lookup = Callable[[ScramMechanism, str], Known | None]
 
 
 class ScramMechanismServer:
-    """SCRAM with the users that `lookup` knows; `decoy_key` makes salts for all others."""
+    """SCRAM with the users that `lookup` knows; `decoy_key` makes salts for all others.
 
-    def __init__(self, mechanism: ScramMechanism, lookup: Lookup, decoy_key: bytes) -> None:
+    `tokens` are delegation tokens, None where nobody logs in by them.
+    """
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        lookup: Lookup,
+        decoy_key: bytes,
+        tokens: TokenLogins | None = None,
+    ) -> None:
         self.mechanism = mechanism
+        self.tokens = tokens
         self.name = mechanism.wire_name
         self.lookup = lookup
         self._decoy_key = decoy_key
@@ -146,6 +174,7 @@ class _ScramExchange:
         self._challenge = b""
         self._nonce = b""
         self._known: Known | None = None
+        self._by_token = False
         self._credential: ScramCredential
 
     def step(self, message: bytes) -> Step:
@@ -155,11 +184,11 @@ class _ScramExchange:
 
     def _begin(self, message: bytes) -> Step:
         first = scram.read_client_first(message)
-        if scram.TOKEN_AUTH in first.extensions:
-            raise SaslError("there are no delegation tokens")
         mechanism = self._mechanism
         decoy = mechanism.decoy(first.name)
-        self._known = mechanism.lookup(mechanism.mechanism, first.name)
+        self._by_token = first.extensions.get(scram.TOKEN_AUTH, "").lower() == "true"
+        if not self._by_token:
+            self._known = mechanism.lookup(mechanism.mechanism, first.name)
         self._credential = decoy if self._known is None else self._known.credential
         self._nonce = first.nonce + self._own_nonce
         self._challenge = scram.server_first(
@@ -170,6 +199,8 @@ class _ScramExchange:
 
     def _finish(self, first: scram.ClientFirst, message: bytes) -> Step:
         final = scram.read_client_final(message)
+        if self._by_token:
+            return self._finish_by_token(first, final)
         name = self._mechanism.name
         signed = scram.signed_text(first, self._challenge, final)
         credentials = (self._credential, *(self._known.also if self._known is not None else ()))
@@ -181,9 +212,33 @@ class _ScramExchange:
             raise SaslError("no user of this name, or another password")
         if now != self._known:
             raise SaslError("the user's credential was changed during the login")
+        self._check_login(first, final)
+        return Step(scram.server_final(name, proved[0].server_key, signed), now.principal)
+
+    def _finish_by_token(self, first: scram.ClientFirst, final: scram.ClientFinal) -> Step:
+        mechanism, tokens, salt = self._mechanism, self._mechanism.tokens, self._credential.salt
+        token = tokens.living(first.name) if tokens is not None else None
+        if tokens is None or token is None:
+            raise SaslError("no delegation token of this id, or it is over")
+        keys = tokens.keys(mechanism.mechanism, token.id, salt)
+        if keys is None:
+            iterations = self._credential.iterations
+            derive = partial(tokens.derive, mechanism.mechanism, token.id, salt, iterations)
+            raise Underived(derive)
+        signed = scram.signed_text(first, self._challenge, final)
+        if not scram.proves(mechanism.name, keys.stored_key, signed, final.proof):
+            raise SaslError("another delegation token's HMAC")
+        self._check_login(first, final)
+        return Step(
+            scram.server_final(mechanism.name, keys.server_key, signed),
+            parsed(token.owner),
+            token.expires_ms,
+            token.id,
+        )
+
+    def _check_login(self, first: scram.ClientFirst, final: scram.ClientFinal) -> None:
         if final.binding != first.gs2 or not self._is_of_this_login(final.nonce, first.nonce):
             raise SaslError("what the client has proved belongs to another login")
-        return Step(scram.server_final(name, proved[0].server_key, signed), now.principal)
 
     def _is_of_this_login(self, nonce: bytes, clients: bytes) -> bool:
         """Whether it's the nonce of this login, whole.

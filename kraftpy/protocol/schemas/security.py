@@ -163,4 +163,65 @@ AlterUserScramCredentialsResponse response 51 v0-0 flex0+
     user                               string
     error_code                         int16
     error_message                      string?
+
+CreateDelegationTokenRequest request 38 v1-3 flex2+
+  owner_principal_type                 string?                  3+
+  owner_principal_name                 string?                  3+
+  renewers                             []CreatableRenewers
+    principal_type                     string
+    principal_name                     string
+  max_lifetime_ms                      int64
+
+CreateDelegationTokenResponse response 38 v1-3 flex2+
+  error_code                           int16
+  principal_type                       string
+  principal_name                       string
+  token_requester_principal_type       string                   3+
+  token_requester_principal_name       string                   3+
+  issue_timestamp_ms                   int64
+  expiry_timestamp_ms                  int64
+  max_timestamp_ms                     int64
+  token_id                             string
+  hmac                                 bytes
+  throttle_time_ms                     int32
+
+RenewDelegationTokenRequest request 39 v1-2 flex2+
+  hmac                                 bytes
+  renew_period_ms                      int64
+
+RenewDelegationTokenResponse response 39 v1-2 flex2+
+  error_code                           int16
+  expiry_timestamp_ms                  int64
+  throttle_time_ms                     int32
+
+ExpireDelegationTokenRequest request 40 v1-2 flex2+
+  hmac                                 bytes
+  expiry_time_period_ms                int64
+
+ExpireDelegationTokenResponse response 40 v1-2 flex2+
+  error_code                           int16
+  expiry_timestamp_ms                  int64
+  throttle_time_ms                     int32
+
+DescribeDelegationTokenRequest request 41 v1-3 flex2+
+  owners                               []DescribeDelegationTokenOwner?
+    principal_type                     string
+    principal_name                     string
+
+DescribeDelegationTokenResponse response 41 v1-3 flex2+
+  error_code                           int16
+  tokens                               []DescribedDelegationToken
+    principal_type                     string
+    principal_name                     string
+    token_requester_principal_type     string                   3+
+    token_requester_principal_name     string                   3+
+    issue_timestamp                    int64
+    expiry_timestamp                   int64
+    max_timestamp                      int64
+    token_id                           string
+    hmac                               bytes
+    renewers                           []DescribedDelegationTokenRenewer
+      principal_type                   string
+      principal_name                   string
+  throttle_time_ms                     int32
 """

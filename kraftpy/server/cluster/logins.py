@@ -5,6 +5,8 @@ here they meet the metadata, the quorum's secret and randomness. Rules:
 
 * Brokers log in at the inter-broker listener, and nowhere else, by SCRAM whether clients may or
   not.
+* Who has logged in by a delegation token stays only while that is there, whatever becomes of its
+  owner's credential.
 * Who has logged in as a user of the metadata stays only while it has the credential
   (`still_known`), and a broker while it is registered. Kafka's sessions outlast a deleted user.
 """
@@ -40,6 +42,7 @@ from kraftpy.core.security.sasl_server import (
     ScramMechanismServer,
     user_lookup,
 )
+from kraftpy.core.security.token_logins import TokenLogins
 from kraftpy.core.security.tokens import OAuthMechanism, TokenRules, open_unsigned
 from kraftpy.protocol.sasl.clients import ClientLogin, login
 from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
@@ -68,8 +71,17 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def token_logins(config: BrokerConfig, metadata: Callable[[], MetadataState]) -> TokenLogins | None:
+    """How delegation tokens log in; None where there are none."""
+    key = config.delegation_token_secret_key
+    return None if key is None else TokenLogins(key, lambda: metadata().tokens, now_ms)
+
+
 def gates(
-    config: BrokerConfig, metadata: Callable[[], MetadataState], secret: QuorumSecret
+    config: BrokerConfig,
+    metadata: Callable[[], MetadataState],
+    secret: QuorumSecret,
+    delegated: TokenLogins | None = None,
 ) -> dict[str, GateRules]:
     """The rules of the listeners where clients have to log in, by their names."""
     users = user_lookup(lambda: metadata().scram)
@@ -84,7 +96,9 @@ def gates(
             tokens = None if logins.tokens is None else _tokens(listener.name, logins)
             between = brokers if listener == config.inter_broker_listener else None
             found[listener.name] = GateRules(
-                mechanisms=_mechanisms(logins, users, between, decoy_key(secret.dialing), tokens),
+                mechanisms=_mechanisms(
+                    logins, users, between, decoy_key(secret.dialing), delegated, tokens
+                ),
                 offered=logins.mechanisms,
                 max_receive_bytes=logins.max_receive_bytes,
                 failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
@@ -170,6 +184,7 @@ def _mechanisms(
     users: Lookup,
     brokers: Lookup | None,
     decoys: bytes,
+    delegated: TokenLogins | None,
     tokens: _Tokens | None,
 ) -> Mapping[str, Mechanism]:
     found: dict[str, Mechanism] = {}
@@ -182,12 +197,15 @@ def _mechanisms(
         if brokers is not None:
             taken.append(brokers)
         if taken:
-            found[name] = ScramMechanismServer(mechanism, either(*taken), decoys)
+            of_clients = delegated if name in logins.mechanisms else None
+            found[name] = ScramMechanismServer(mechanism, either(*taken), decoys, of_clients)
     return found
 
 
 def still_known(metadata: MetadataState, session: Session) -> bool:
     """Whether whoever has logged in could do so again."""
+    if session.token_id is not None:
+        return session.token_id in metadata.tokens
     principal = session.principal
     mechanism = _SCRAM.get(session.mechanism or "")
     if mechanism is None:

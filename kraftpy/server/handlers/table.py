@@ -14,6 +14,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     configs,
     consumer_groups,
     credentials,
+    delegation_tokens,
     envelope,
     features,
     fetch,
@@ -36,6 +37,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
 from kraftpy.server.handlers.authorization import (  # noqa: F401 - each notes its guards
     cluster_guards,
     group_guards,
+    token_guards,
     topic_guards,
     transaction_guards,
 )

@@ -34,7 +34,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.core.security.sasl_server import Exchange, Mechanism, lifetime_ms
+from kraftpy.core.security.sasl_server import Exchange, Mechanism, Underived, lifetime_ms
 from kraftpy.events import emit
 from kraftpy.frozen import dataclass
 from kraftpy.protocol import codec
@@ -91,6 +91,10 @@ class GateRules:
     token_keys: TokenKeys | None = None
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 class LoginNumbers:
     """How many logins have ended how, since the start, for metrics.
 
@@ -127,6 +131,7 @@ class Gate:
     __slots__ = (
         "_answer_other",
         "_api_versions",
+        "_compute",
         "_exchange",
         "_let_in",
         "_loop",
@@ -145,11 +150,14 @@ class Gate:
         answer_other: Dispatch,
         let_in: Callable[[Connection, Principal, str, Dispatch], None],
         numbers: LoginNumbers,
+        compute: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
         """`answer_other` answers ApiVersions, and everybody who is known.
 
-        `let_in` is told who has logged in by what, and what takes the frames then.
+        `let_in` is told who has logged in by what, and what takes the frames then. `compute` calls
+        what takes milliseconds, when others have had their turn.
         """
+        self._compute = compute
         self._loop = loop
         self._rules = rules
         self._answer_other = answer_other
@@ -243,6 +251,9 @@ class Gate:
             step = self._exchange.step(token)
             if before.mechanism is not None and step.principal not in (None, before.principal):
                 raise SaslError(f"the first login was as {before.principal}")
+        except Underived as underived:
+            self._derive(connection, underived, lambda: self._token(connection, token, answer))
+            return
         except SaslError as error:
             text = f"Authentication failed with SASL mechanism {self._mechanism}"
             parts = answer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"")
@@ -256,6 +267,7 @@ class Gate:
         assert parts is not None
         connection.respond(parts)
         if step.principal is not None:
+            connection.session.token_id = step.token_id
             self._open(connection, step.principal, lifetime)
 
     def _open(self, connection: Connection, principal: Principal, lifetime_ms: int | None) -> None:
@@ -273,6 +285,22 @@ class Gate:
             session.expires_s = self._loop.time() + lifetime_ms / 1000
             dispatch = self.watch
         self._let_in(connection, principal, self._mechanism, dispatch)
+
+    def _derive(
+        self, connection: Connection, underived: Underived, go_on: Callable[[], None]
+    ) -> None:
+        """Derives keys when it's their turn, and takes the message again."""
+        self._steps -= 1
+        slot = connection.defer(concurrent=False)
+
+        def work() -> None:
+            if connection.closed:
+                return
+            underived.derive()
+            go_on()  # its answer waits behind this place, which has none
+            connection.complete(slot, None)
+
+        self._compute(work)
 
     def watch(self, connection: Connection, frame: memoryview) -> int:
         """Takes one frame of somebody whose login counts for a time, as `dispatch` does."""

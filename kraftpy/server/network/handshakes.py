@@ -2,6 +2,7 @@
 
 A step of a handshake takes up to half a millisecond of the event loop. What has come for one waits
 in a queue, of which STEPS_A_TURN are done in each turn of the loop: others' requests come between.
+What else a login has to compute waits there, too, and has a turn for itself (`compute`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Handshakes:
     def __init__(self, loop: asyncio.AbstractEventLoop, unestablished: Unestablished) -> None:
         self._loop = loop
         self._unestablished = unestablished
-        self._queue: deque[Handshake] = deque()
+        self._queue: deque[Handshake | Callable[[], None]] = deque()
         self._scheduled = False
         self.done = 0  # since the start, as is `failed`
         self.failed = 0
@@ -49,6 +50,11 @@ class Handshakes:
         """The peer speaks first."""
         shake.place = self._unestablished.enter(lambda reason: self._fail(shake, reason))
         self._loop.add_reader(shake.fd, self._readable, shake)
+
+    def compute(self, work: Callable[[], None]) -> None:
+        """Calls `work`, which takes milliseconds, when it's its turn."""
+        self._queue.append(work)
+        self._schedule()
 
     def _readable(self, shake: Handshake) -> None:
         self._loop.remove_reader(shake.fd)
@@ -65,7 +71,10 @@ class Handshakes:
         steps = 0
         while self._queue and steps < STEPS_A_TURN:
             shake = self._queue.popleft()
-            if not shake.over:
+            if not isinstance(shake, Handshake):
+                steps = STEPS_A_TURN
+                shake()
+            elif not shake.over:
                 steps += 1
                 self._step(shake)
         if self._queue:

@@ -226,7 +226,14 @@ class Listener:
                 "dispatch": self._dispatcher.dispatch,
                 "max_frame_bytes": self._config.socket_request_max_bytes,
             }
-        gate = Gate(self._loop, rules, self._dispatcher.dispatch, self._let_in, self.logins)
+        gate = Gate(
+            self._loop,
+            rules,
+            self._dispatcher.dispatch,
+            self._let_in,
+            self.logins,
+            self.handshakes.compute,
+        )
         return {
             "dispatch": gate.dispatch,
             "max_frame_bytes": rules.max_receive_bytes,

@@ -15,7 +15,7 @@ class Session:
     the listener, `local_host` and `local_port` the address that the client has connected to.
     `mechanism` is what it has logged in by, None without a login, and `expires_s` when that ends,
     as a time of the loop; None: never. `view` is what the principal may do, None where there is no
-    authorizer or it wasn't asked yet.
+    authorizer or it wasn't asked yet. `token_id` is the delegation token that it has logged in by.
     """
 
     passed_on = False
@@ -30,6 +30,7 @@ class Session:
         "mechanism",
         "peer",
         "principal",
+        "token_id",
         "view",
     )
 
@@ -43,6 +44,7 @@ class Session:
     ) -> None:
         self.principal = principal
         self.mechanism: str | None = None
+        self.token_id: str | None = None
         self.expires_s: float | None = None
         self.view: View | None = None
         self.listener = listener

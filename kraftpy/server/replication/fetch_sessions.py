@@ -18,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -37,6 +38,13 @@ CONNECTION_SESSIONS_MAX = 10
 PARTITIONS_PER_SLOT = 200
 
 Key = tuple[str | bytes, int]
+
+
+def random_session_ids() -> Iterator[int]:
+    """Ids that nobody can guess."""
+    source = random.SystemRandom()
+    while True:
+        yield source.randrange(1, 2**31)
 
 
 class FetchPartition:

@@ -62,7 +62,7 @@ def log_in(
     assert challenge.principal is None
     final = client.answer(challenge.answer)
     assert final is not None
-    answer, principal, _ = exchange.step(final)
+    answer, principal, *_ = exchange.step(final)
     assert principal is not None
     assert client.answer(answer) is None, "the server proves itself"
     return principal
@@ -181,17 +181,12 @@ def test_a_credential_that_is_replaced_midway_lets_nobody_in(change: str) -> Non
         exchange.step(final)
 
 
-def test_tokens_are_not_there_yet() -> None:
-    with pytest.raises(SaslError, match="no delegation tokens"):
-        Users().server.begin("server").step(b"n,,n=alice,r=client,tokenauth=true")
-
-
 # -- PLAIN
 
 
 def plain_step(options: Mapping[str, str], name: str, password: str) -> Principal | None:
     exchange = PlainMechanism(options, b"key").begin("")
-    answer, principal, _ = exchange.step(plain.PlainClient(name, password).first())
+    answer, principal, *_ = exchange.step(plain.PlainClient(name, password).first())
     assert answer == b""
     return principal
 

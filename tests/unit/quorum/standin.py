@@ -20,8 +20,8 @@ class Result:
 class Values:
     """Commands: {"add": value}, {"fail": text}, {"bug": True}; "pad" is ignored.
 
-    As in the real one there are brokers and topics to look after, but never any, and a level, which
-    is the last.
+    As in the real one there are brokers, topics and tokens to look after, but never any, and a
+    level, which is the last.
     """
 
     def __init__(self) -> None:
@@ -29,6 +29,7 @@ class Values:
         self.level = LEVEL
         self.brokers: dict[int, Any] = {}
         self.topics: dict[str, Any] = {}
+        self.tokens: dict[str, Any] = {}
 
     def apply(self, index: int, command: dict[str, Any]) -> Result:
         if "fail" in command:

@@ -219,6 +219,32 @@ def rejoining(leader: Member, broker_id: int) -> dict[str, Any]:
     }
 
 
+async def test_delegation_tokens_that_are_over_are_removed(tmp_path: Path) -> None:
+    def creation(token_id: str, expires_ms: int) -> dict[str, Any]:
+        return {
+            "type": "create_token",
+            "token_id": token_id,
+            "owner": "User:alice",
+            "requester": "User:alice",
+            "issued_ms": 0,
+            "expires_ms": expires_ms,
+            "max_ms": expires_ms,
+        }
+
+    async with (
+        metadata_controller(
+            tmp_path / "m", delegation_token_expiry_check_interval_ms=50
+        ) as serving,
+        Member(serving.port, 1) as member,
+    ):
+        await member.do(creation("lasting", 2**60))
+        await member.do(creation("over", 5))
+        await until(lambda: list(member.copy.tokens) == ["lasting"])
+        await member.do(creation("over too", 6))
+        assert "over too" in member.copy.tokens
+        await until(lambda: list(member.copy.tokens) == ["lasting"])
+
+
 def test_only_what_can_move_and_is_worth_it_moves() -> None:
     state = MetadataState()
 
