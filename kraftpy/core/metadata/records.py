@@ -287,10 +287,17 @@ class QuotasChanged:
 
 @dataclass(frozen=True, slots=True)
 class TokenChanged:
-    """A delegation token is there (`old` is None), is gone (`new` is None), or ends otherwise."""
+    """A delegation token is there (`old` is None), or has another end."""
 
     old: DelegationToken | None
-    new: DelegationToken | None
+    new: DelegationToken
+
+
+@dataclass(frozen=True, slots=True)
+class TokensRemoved:
+    """These delegation tokens are gone."""
+
+    tokens: tuple[DelegationToken, ...]
 
 
 Change = (
@@ -305,6 +312,7 @@ Change = (
     | AclsChanged
     | QuotasChanged
     | TokenChanged
+    | TokensRemoved
 )
 
 

@@ -25,7 +25,7 @@ from kraftpy.core.metadata.commands import (
     RenewToken,
 )
 from kraftpy.core.metadata.limits import TOKEN_TEXT_LENGTH_MAX, TOKENS_MAX, TOKENS_PER_OWNER_MAX
-from kraftpy.core.metadata.records import Change, DelegationToken, TokenChanged
+from kraftpy.core.metadata.records import Change, DelegationToken, TokenChanged, TokensRemoved
 from kraftpy.core.metadata.tables import MetadataTables
 from kraftpy.core.security.principals import USER, is_user, parsed
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -89,7 +89,7 @@ def expire_token(
     token = _found(state, command.token_id)
     _check_renewer(token, command.principal)
     if command.expires_ms is None:
-        _remove(state, token, changes)
+        _remove(state, [token], changes)
         return {"expires_ms": command.now_ms}
     _check_lasts(token, command.now_ms)
     return _end(state, token, command.expires_ms, changes)
@@ -99,9 +99,9 @@ def remove_expired_tokens(
     state: MetadataTables, _index: int, command: RemoveExpiredTokens, changes: list[Change]
 ) -> dict[str, Any]:
     """Removes all that are over."""
-    for token in [each for each in state.tokens.values() if each.expired(command.now_ms)]:
-        _remove(state, token, changes)
-    return {"removed": len(changes)}
+    over = [each for each in state.tokens.values() if each.expired(command.now_ms)]
+    _remove(state, over, changes)
+    return {"removed": len(over)}
 
 
 def _found(state: MetadataTables, token_id: str) -> DelegationToken:
@@ -131,6 +131,8 @@ def _end(
     return {"expires_ms": new.expires_ms}
 
 
-def _remove(state: MetadataTables, token: DelegationToken, changes: list[Change]) -> None:
-    del state.tokens[token.id]
-    changes.append(TokenChanged(token, None))
+def _remove(state: MetadataTables, tokens: list[DelegationToken], changes: list[Change]) -> None:
+    for token in tokens:
+        del state.tokens[token.id]
+    if tokens:
+        changes.append(TokensRemoved(tuple(tokens)))
