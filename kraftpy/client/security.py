@@ -65,7 +65,7 @@ class Secures(Protocol):
         """What it is encrypted with."""
 
     @property
-    def login(self) -> Callable[[], clients.ClientLogin] | None:
+    def login(self) -> clients.LoginMaker | None:
         """Makes its login."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -188,6 +188,8 @@ class Peer:
         if begin is None:
             return
         login = begin()
+        if isinstance(login, Awaitable):
+            raise TypeError("a view doesn't wait for tokens: let it log in by PLAIN or SCRAM")
         answer = self.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(login.mechanism))
         token: bytes | None = login.first()
         while not answer.error_code and token is not None:

@@ -178,6 +178,26 @@ def test_what_is_sent_behind_a_proof_waits_for_the_keys(world: World) -> None:
                     wire.receive_frame()
 
 
+def test_4_a_login_by_a_token_counts_until_the_token_is_over(world: World) -> None:
+    """Trap 4: its client is told so, and whoever goes on without another login is hung up on."""
+    with world.user("alice") as alice:
+        created = world.create(alice)
+        code, expires_ms = expire(alice, created.hmac, 3_000)
+        assert code == 0
+        password = base64.b64encode(created.hmac).decode()
+        with Wire("127.0.0.1", world.port) as wire:
+            wire.call(ApiKey.SASL_HANDSHAKE, 1, m.SaslHandshakeRequest(SHA_256))
+            side = ScramClient(SHA_256, created.token_id, password, "n", {"tokenauth": "true"})
+            first = m.SaslAuthenticateRequest(side.first())
+            challenge = wire.call(ApiKey.SASL_AUTHENTICATE, 2, first)
+            final = m.SaslAuthenticateRequest(side.answer(challenge.auth_bytes) or b"")
+            answer = wire.call(ApiKey.SASL_AUTHENTICATE, 2, final)
+            assert 0 < answer.session_lifetime_ms <= 3_000 <= expires_ms
+            assert wire.call(ApiKey.METADATA, 9, m.MetadataRequest([])) is not None
+            with pytest.raises(Closed):
+                wire.receive_frame()
+
+
 def test_64_in_the_open_and_to_who_has_logged_in_by_a_token(world: World) -> None:
     with world.user("alice") as alice:
         created = world.create(alice)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraftpy.core.config import kinds
-from kraftpy.core.config.kinds import int64
 from kraftpy.core.config.connections import ConnectionSettings
+from kraftpy.core.config.kinds import int64
 from kraftpy.core.config.settings import setting
 from kraftpy.frozen import dataclass
 from kraftpy.secret import Secret

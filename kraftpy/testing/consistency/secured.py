@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.client.security import NO_SECURITY, Security
+from kraftpy.client.security import NO_SECURITY, Login, Security, SecurityError
 from kraftpy.client.security_settings import parse_security
+from kraftpy.client.tokens import TokenLogin
 from kraftpy.tls.stores import read_keystore, read_truststore
 
 if TYPE_CHECKING:
@@ -29,9 +30,13 @@ _MODULES = {
 
 
 def use(settings: Mapping[str, str]) -> None:
-    """From now on clients get in by these, of Java's clients or librdkafka; by none if empty."""
+    """From now on clients get in by these, of Java's clients or librdkafka; by none if empty.
+
+    Raises SecurityError for what can't work.
+    """
     if settings:
         os.environ[VARIABLE] = json.dumps(dict(settings))
+        _user()
     else:
         os.environ.pop(VARIABLE, None)
 
@@ -47,14 +52,22 @@ def _parsed(text: str) -> Security:
     return parse_security(json.loads(text))
 
 
+def _user() -> Login | None:
+    """Who logs in. Raises SecurityError for who does by tokens, which not every client here can."""
+    user = own().user
+    if isinstance(user, TokenLogin):
+        raise SecurityError("these clients log in by PLAIN or SCRAM: set sasl.mechanism to one")
+    return user
+
+
 def librdkafkas() -> dict[str, str]:
     """As librdkafka has it."""
     security = own()
     found = {"security.protocol": security.protocol}
-    if security.user is not None:
-        found["sasl.mechanism"] = security.user.mechanism
-        found["sasl.username"] = security.user.username
-        found["sasl.password"] = security.user.password.reveal()
+    if (user := _user()) is not None:
+        found["sasl.mechanism"] = user.mechanism
+        found["sasl.username"] = user.username
+        found["sasl.password"] = user.password.reveal()
     if security.tls is not None:
         algorithm = security.tls.endpoint_identification_algorithm or "none"
         found["ssl.endpoint.identification.algorithm"] = algorithm
@@ -76,10 +89,10 @@ def keywords() -> dict[str, Any]:
     found: dict[str, Any] = {"security_protocol": security.protocol}
     if security.tls is not None:
         found["ssl_context"] = security.ssl_context
-    if security.user is not None:
-        found["sasl_mechanism"] = security.user.mechanism
-        found["sasl_plain_username"] = security.user.username
-        found["sasl_plain_password"] = security.user.password.reveal()
+    if (user := _user()) is not None:
+        found["sasl_mechanism"] = user.mechanism
+        found["sasl_plain_username"] = user.username
+        found["sasl_plain_password"] = user.password.reveal()
     return found
 
 
@@ -87,8 +100,7 @@ def javas() -> str:
     """As Java's clients have it, a properties file; for their environment."""
     security = own()
     found = {} if security is NO_SECURITY else {"security.protocol": security.protocol}
-    if security.user is not None:
-        user = security.user
+    if (user := _user()) is not None:
         name, password = (
             text.replace("\\", "\\\\").replace('"', '\\"')
             for text in (user.username, user.password.reveal())

@@ -81,7 +81,7 @@ def test_a_sub_that_looks_like_a_principal_is_a_users_name() -> None:
     mechanism = OAuthMechanism(PLAIN_RULES, open_unsigned, lambda: NOW_S)
     token = unsigned(CLAIMS | {"sub": "Broker:1"})
     step = mechanism.begin("").step(OAuthBearerClient(token).first())
-    assert step == (b"", Principal(USER, "Broker:1"), 1_003_600_000)
+    assert step[:3] == (b"", Principal(USER, "Broker:1"), 1_003_600_000)
 
 
 def test_clocks_may_differ() -> None:
@@ -160,7 +160,7 @@ def test_who_is_not_let_in_hears_it_in_json_and_fails_at_the_next_word() -> None
     for word in (ACKNOWLEDGED, b"", OAuthBearerClient(unsigned(CLAIMS)).first()):
         exchange = mechanism.begin("")
         step = exchange.step(bad.first())
-        assert step == (REFUSED, None, None)
+        assert step[:3] == (REFUSED, None, None)
         assert json.loads(step.answer) == {"status": "invalid_token"}
         assert bad.answer(step.answer) == ACKNOWLEDGED
         with pytest.raises(SaslError, match="isn't taken: it has expired"):
