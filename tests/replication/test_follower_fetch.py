@@ -16,6 +16,7 @@ from kraftpy.core.metadata import PartitionState
 from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
+from kraftpy.server.network.session import Session
 from kraftpy.server.network.throttle import Throttle
 from kraftpy.server.replication.follower_fetch import fetch_for_follower
 from kraftpy.server.replication.follower_sessions import FollowerSessions
@@ -78,7 +79,8 @@ class Leader:
 
     def ask(self, request: FetchRequest, version: int = 16) -> Any:
         """The answer, or a future of it."""
-        context = SimpleNamespace(api_version=version, may_overlap=False)
+        session = Session("INTERNAL", peer=("127.0.0.1", 1), local=("127.0.0.1", 2))
+        context = SimpleNamespace(api_version=version, may_overlap=False, session=session)
         return fetch_for_follower(self, context, request)  # type: ignore[arg-type]
 
 
