@@ -252,9 +252,12 @@ class Connection:
         self.last_active = self.taken_s = perf_counter()
         self._filled += received
         if self._filled == self._frame_size:
+            self._channel.expect(0)
             self._finish_frame(frame)
-        elif self._filled == len(frame):
+            return
+        if self._filled == len(frame):
             self._grow_frame()
+        self._channel.expect(self._frame_size - self._filled)
 
     def _consume(self, view: memoryview) -> None:
         position, end = 0, len(view)
@@ -297,6 +300,7 @@ class Connection:
             frame = bytearray(min(size, max(FRAME_BUFFER_MIN_BYTES, 8 * len(head))))
         frame[: len(head)] = head
         self._frame, self._frame_size, self._filled = frame, size, len(head)
+        self._channel.expect(size - len(head))
         self._reserve(len(frame))
 
     def _reserve(self, size_bytes: int) -> None:

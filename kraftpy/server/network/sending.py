@@ -35,6 +35,8 @@ class Channel(Protocol):
     wait, other errors are OSError, and what was sent in part is tried again from there.
     `sendfile` takes descriptor, position and size of what is to be sent. `read_when` calls back
     when there is something to receive until `stop_reading`; `write_when` and `stop_writing` alike.
+    `expect` says how much is missing before anything can be done, 0 that nothing is: a channel to
+    which turns are dear calls back when most of that has come.
     `kept_bytes` is what the channel itself keeps of what the peer hasn't taken.
     """
 
@@ -44,6 +46,7 @@ class Channel(Protocol):
     def send(self) -> Callable[[Buffer, int], int]: ...
     @property
     def sendfile(self) -> Callable[[int, int, int], int]: ...
+    def expect(self, size_bytes: int) -> None: ...
     def read_when(self, readable: Callable[[], None]) -> None: ...
     def stop_reading(self) -> None: ...
     def write_when(self, writable: Callable[[], None]) -> None: ...
@@ -67,6 +70,9 @@ class PlainChannel:
         self.recv_into: Callable[[memoryview], int] = sock.recv_into
         self.send: Callable[[Buffer, int], int] = sock.send
         self.sendfile: Callable[[int, int, int], int] = partial(os.sendfile, self._fd)
+
+    def expect(self, size_bytes: int) -> None:
+        """Calls back for whatever comes: to receive it costs the same in one piece or in ten."""
 
     def read_when(self, readable: Callable[[], None]) -> None:
         self._loop.add_reader(self._fd, readable)

@@ -7,6 +7,9 @@ Rules:
 * Nothing is sealed before the last piece is in the socket, and then SEALED_BYTES at most: what a
   peer doesn't read stays with who sends it, where it's counted. Of files so much is read at a time,
   and counts from then on (`queued.max.response.bytes`).
+* Within a request the kernel wakes us for AWAITED_BYTES at a time, not for each record: librdkafka
+  makes one of each message, and a turn of the loop costs more than to decrypt it. Nothing waits for
+  what isn't to come: less is asked for than is missing, by what OpenSSL may hold of a record.
 * After TURN_BYTES others have their turn: encryption takes time that a socket alone doesn't.
 * What isn't TLS gets no alert: plain clients of Java's take it for the size of an answer of 352 MB
   (KAFKA-4493).
@@ -34,6 +37,7 @@ SCRATCH_BYTES = 256 * 1024
 # What a record has besides its contents, and room for some small ones.
 OVERHEAD_BYTES = 1024
 RECORD_BYTES = 17 * 1024
+AWAITED_BYTES = 64 * 1024
 # An answer to what isn't data, a new key as it may be, that nobody takes.
 UNTAKEN_MAX_BYTES = 256 * 1024
 _HANDSHAKE = 0x16
@@ -51,6 +55,7 @@ class TlsChannel:
 
     __slots__ = (
         "_again",
+        "_awaited_bytes",
         "_began",
         "_ended",
         "_fd",
@@ -78,6 +83,7 @@ class TlsChannel:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
+        self._awaited_bytes = 1
         self._scratch = scratch
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -187,6 +193,13 @@ class TlsChannel:
         except ssl.SSLZeroReturnError:
             self._ended = True
         return filled
+
+    def expect(self, size_bytes: int) -> None:
+        """Calls back when so much has come, or AWAITED_BYTES of it; at once for 0."""
+        least = min(size_bytes - RECORD_BYTES - self._incoming.pending, AWAITED_BYTES)
+        if (least := max(least, 1)) != self._awaited_bytes:
+            self._awaited_bytes = least
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def read_when(self, readable: Callable[[], None]) -> None:
         self._readable = readable

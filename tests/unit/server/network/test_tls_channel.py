@@ -133,6 +133,112 @@ async def test_frames_arrive_whole_however_they_are_cut_into_records(step: int) 
         writer.close()
 
 
+@pytest.mark.parametrize("passed", [0, 4, 10_000, 16_390, 16_420, 20_000, 33_000, 100_000])
+async def test_a_request_is_done_with_its_last_byte_wherever_it_paused(passed: int) -> None:
+    """What is awaited of the kernel is never more than what is to come, amid a record as well."""
+    async with served() as at, relayed(at.port) as relay:
+        other = await at.connect()
+        at.port = relay.port
+        reader, writer = await at.connect()
+        stream = frame_of(os.urandom(passed + 20_000))
+        writer.write(stream[:1000])
+        await until(lambda: relay.passed_bytes > 1000)
+        await turns(other, 2)
+        before = relay.passed_bytes
+        relay.limit_bytes = before + passed
+        writer.write(stream[1000:])
+        await until(lambda: relay.passed_bytes == before + passed)
+        await turns(other, 2)
+        relay.limit_bytes = None
+        relay.go_on.set()
+        assert await receive(reader, len(stream)) == stream
+        writer.write(frame_of(b"next"))
+        assert await receive(reader, 8) == frame_of(b"next")
+        writer.close()
+
+
+class Relay:
+    """Between a client and the listener: of what the client sends, `limit_bytes` in all pass."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.passed_bytes = 0
+        self.limit_bytes: int | None = None
+        self.go_on = asyncio.Event()
+
+    async def there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            if self.limit_bytes is not None:
+                most = self.limit_bytes - self.passed_bytes
+                writer.write(data[:most])
+                self.passed_bytes += min(most, len(data))
+                data = data[most:]
+                if data:
+                    await self.go_on.wait()
+            writer.write(data)
+            self.passed_bytes += len(data)
+
+    async def back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(2**16):
+            writer.write(data)
+
+
+@asynccontextmanager
+async def relayed(port: int) -> AsyncIterator[Relay]:
+    relay = Relay()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upwards, downwards = await asyncio.open_connection("127.0.0.1", port)
+        tasks.append(asyncio.ensure_future(relay.there(reader, downwards)))
+        tasks.append(asyncio.ensure_future(relay.back(upwards, writer)))
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+    relay.port = server.sockets[0].getsockname()[1]
+    try:
+        yield relay
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_within_a_request_not_every_record_is_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served() as at:
+        reader, writer = await at.connect()
+        other = await at.connect()
+        stream = frame_of(os.urandom(150_000))
+        writer.write(stream[:1000])
+        await turns(other, 3)
+        channel = at.echo.connections[0]._channel
+        received: list[int] = []
+        take = module.TlsChannel._receive
+
+        def counted(self: module.TlsChannel, most_bytes: int) -> int:
+            size = take(self, most_bytes)
+            if self is not channel:
+                received.append(size)
+            return size
+
+        monkeypatch.setattr(module.TlsChannel, "_receive", counted)
+        for start in range(1000, 101_000, 1000):
+            writer.write(stream[start : start + 1000])
+            await turns(other, 1)
+        assert len(received) <= 3  # of 100 records, with a turn of the loop after each
+        writer.write(stream[101_000:])
+        assert await receive(reader, len(stream)) == stream
+
+
+async def turns(other: tuple[asyncio.StreamReader, asyncio.StreamWriter], count: int) -> None:
+    """So many requests of another connection have been answered."""
+    for _ in range(count):
+        other[1].write(frame_of(b"turn"))
+        assert await receive(other[0], 8) == frame_of(b"turn")
+
+
 async def test_what_lies_decrypted_is_read_though_nothing_more_comes() -> None:
     """One frame is larger than every buffer; those behind it come in the same records."""
     async with served() as at:
