@@ -240,9 +240,10 @@ _COORDINATORS = Row(
         ),
         graph(
             "Offsets kept",
-            "Committed offsets of all groups in memory of their coordinators.",
+            "Committed offsets of all groups in memory: of coordinators, and to take over.",
             COUNT,
             ("kraftpy_committed_offsets{@}", "{{instance}}"),
+            ("kraftpy_followed_committed_offsets{@}", "{{instance}}, to take over"),
             stacked=True,
         ),
         graph(

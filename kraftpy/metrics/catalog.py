@@ -204,6 +204,10 @@ _NATIVE = (
     gauge("kraftpy_groups", "Groups that this broker coordinates.", "type", "state"),
     gauge("kraftpy_committed_offsets", "Committed offsets of groups coordinated here."),
     gauge(
+        "kraftpy_followed_committed_offsets",
+        "Committed offsets that are kept here to take their groups over at once.",
+    ),
+    gauge(
         "kraftpy_coordinator_partitions", "Partitions of __consumer_offsets that are served here."
     ),
     gauge(

@@ -41,6 +41,12 @@ class GroupSettings(LogSettings):
     offsets_commit_timeout_ms: int = setting(
         int32(1), "5000", "How long an offset commit may wait for its replicas."
     )
+    offsets_warm_replicas: bool = setting(
+        kinds.boolean(),
+        "true",
+        "Whether brokers keep the committed offsets and groups of partitions that they follow in "
+        "memory, too, so as to take them over at once. kraftpy's own.",
+    )
     # Claims on parts of a partition (seed 001).
     accept_individual_commit: bool = setting(
         kinds.boolean(),

@@ -168,6 +168,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         return self._host.config.accept_individual_commit and self._offers_claims()
 
     @property
+    def reads_along(self) -> bool:
+        return self._host.config.offsets_warm_replicas
+
+    @property
     def write_timeout_ms(self) -> int:
         return self._host.config.offsets_commit_timeout_ms
 
@@ -254,7 +258,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
 
     def tell_loaded(self, loading: Loading[GroupMachine], machine: GroupMachine) -> None:
         counts = loading.counts
-        if counts.records or counts.skipped:
+        if counts.records or counts.skipped or machine.groups_count or machine.offsets_count:
             emit(
                 log,
                 logging.INFO,

@@ -8,6 +8,7 @@ Rules that it keeps:
   however many partitions are loaded at a time. An empty one is loaded at once.
 * Of two logs the first is read first. What every machine is to do meanwhile waits for the end. A
   log that is beside the others is read behind that (`log_beside`).
+* What has been read along while another broker led (`warm`) isn't read again.
 * A record that can't be read is skipped with one log line; a damaged batch keeps the partition from
   being loaded, since what a client was promised might be lost behind it.
 """
@@ -29,6 +30,7 @@ from kraftpy.server.coordination.partition import (
     Owner,
 )
 from kraftpy.server.coordination.turns import Turns
+from kraftpy.server.coordination.warm import Warm
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class Loading(Generic[M]):
         owner: LoadingOwner[M],
         partition: CoordinatorPartition[M],
         turns: Turns,
+        warm: Warm[M] | None,
     ) -> None:
         self.partition = partition
         self.counts = Loaded()
@@ -95,6 +98,7 @@ class Loading(Generic[M]):
         self._machine = owner.new_machine(partition.leader_epochs[0])
         self._offsets: list[int] = []  # the next one to read, of each log that has been begun
         self._bytes = 0
+        self._warm = warm
         self._preparing: asyncio.Task[None] | None = None
         self.started_s = self._reported_s = host.loop.time()
 
@@ -116,11 +120,21 @@ class Loading(Generic[M]):
         if not is_leader or self.partition.closed:
             return
         topic = self._logs[len(self._offsets)].topic
-        self._offsets.append(0)
+        self._offsets.append(self._first_offset())
         if self._size_bytes(topic):
             self._turns.soon(self._go_on)
         else:
             self._go_on()
+
+    def _first_offset(self) -> int:
+        """Where to read from: with what was read along, the first log isn't read from its start."""
+        warm, self._warm = self._warm, None
+        taken = None if warm is None else warm.take()
+        if taken is None:
+            return 0
+        self._machine, known, offset = taken
+        self.counts = Loaded(skipped=known.skipped, problem=known.problem)
+        return offset
 
     def _size_bytes(self, topic: str) -> int:
         return self._replicas.log_size_bytes(topic, self.partition.index)

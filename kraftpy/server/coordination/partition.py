@@ -38,6 +38,7 @@ from kraftpy.core.coordination import Codec, Effects, Machine, Write, together
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.turns import Turns
 from kraftpy.server.network.prompt_future import when_done
+from kraftpy.server.replication.reading_along import Place
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,20 @@ class PartitionLog(Protocol):
         """Committed batches from `start_offset`, and the offset to go on from.
 
         No bytes at the end. Raises KafkaError.
+        """
+
+    def followed(self, topic: str) -> list[int]:
+        """The topic's partitions that this broker follows."""
+
+    def has_place(self, topic: str, partition: int, place: Place) -> bool:
+        """Whether a replica's log up to there is what was read."""
+
+    def read_along(
+        self, topic: str, partition: int, place: Place | None, max_bytes: int
+    ) -> tuple[bytes, Place]:
+        """Committed batches of a replica from there, None: from the start, and the place behind.
+
+        Raises KafkaError, OSError.
         """
 
     def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:

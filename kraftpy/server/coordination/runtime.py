@@ -9,6 +9,7 @@ CoordinatorRuntime).
 * A partition is loaded before it takes requests: COORDINATOR_LOAD_IN_PROGRESS until then
   (`loading`). Another leader epoch, of any of its logs, loads it again; of one that is beside the
   others, only that one is read again (`log_beside`).
+* A coordinator may read along what it follows, so that it needn't when it leads (`warm`).
 * One that has stopped takes on nothing more, though partitions are led here for a while yet.
 * All partitions have one clock: the wall clock, and when it is set their deadlines move along.
 """
@@ -36,10 +37,12 @@ from kraftpy.server.coordination.partition import (
     PartitionLog,
 )
 from kraftpy.server.coordination.turns import Turns
+from kraftpy.server.coordination.warm import Warm
 from kraftpy.server.network.prompt_future import PromptFuture
 
 log = logging.getLogger(__name__)
 
+READ_ALONG_INTERVAL_S = 1.0
 _CLOCK_STEP_MS = 1_000
 _EXPIRE_TOGETHER = 200
 
@@ -98,6 +101,8 @@ class CoordinatorRuntime(Generic[M]):
         self._beside: dict[int, list[LogBeside[M]]] = {}
         self.timer_turns = Turns(host.loop)
         self._load_turns = Turns(host.loop)
+        self._warm: dict[int, Warm[M]] = {}
+        self._warm_turns = Turns(host.loop)
         self._upkeep: list[asyncio.Task[None]] = []
         self._stopped = False
         self._clock_offset_ms = host.now_ms() - host.loop.time() * 1000
@@ -106,6 +111,11 @@ class CoordinatorRuntime(Generic[M]):
 
     gathers = False
     """Whether the writes of a turn of the loop go into the log together."""
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether what this broker follows is read as well; of machines without a leader epoch."""
+        return False
 
     @property
     def write_timeout_ms(self) -> int:
@@ -142,6 +152,12 @@ class CoordinatorRuntime(Generic[M]):
     def start(self) -> None:
         """Takes on the partitions that this broker leads."""
         self.refresh()
+        if self.reads_along:
+            self.every(lambda: READ_ALONG_INTERVAL_S, self._read_along)
+
+    async def _read_along(self) -> None:
+        for warm in self._warm.values():
+            warm.read_along()
 
     async def stop(self) -> None:
         """Answers every parked request with NOT_COORDINATOR and stops."""
@@ -152,6 +168,7 @@ class CoordinatorRuntime(Generic[M]):
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         for partition in list(self._partitions.values()):
             self._unload(partition)
+        self._follow_replicas()
 
     def every(self, interval_s: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
         """Has this done again and again as long as the coordinator lives."""
@@ -177,6 +194,24 @@ class CoordinatorRuntime(Generic[M]):
         for number, each in enumerate(self.logs):
             if each.beside:
                 self._follow(number, each.topic)
+        self._follow_replicas()
+
+    def _follow_replicas(self) -> None:
+        """Reads along exactly those partitions that this broker follows, if it reads any."""
+        first, wanted = self.logs[0], set[int]()
+        if self.reads_along and not self._stopped:
+            wanted.update(self._host.replicas.followed(first.topic))
+        for index in self._warm.keys() - wanted:
+            self._warm.pop(index).close()
+        for index in wanted - self._warm.keys():
+            self._warm[index] = Warm(
+                self._host.replicas,
+                first,
+                index,
+                self._warm_turns,
+                self.new_machine,
+                self._host.now_ms,
+            )
 
     def _follow(self, number: int, topic: str) -> None:
         epochs = self._host.replicas.led_epochs(topic)
@@ -385,7 +420,9 @@ class CoordinatorRuntime(Generic[M]):
             for number, each in enumerate(self.logs)
             if each.beside
         ]
-        loading = self._loading[index] = Loading(self._host, self, partition, self._load_turns)
+        loading = self._loading[index] = Loading(
+            self._host, self, partition, self._load_turns, self._warm.pop(index, None)
+        )
         partition.loaded.add_done_callback(lambda _: self._load_ended(loading))
         loading.start()
 
@@ -419,6 +456,11 @@ class CoordinatorRuntime(Generic[M]):
         for loading in self._loading.values():
             if not loading.partition.loaded.done():
                 yield loading.progress
+
+    def warm_machines(self) -> Iterator[M]:
+        """Those of partitions that this broker follows."""
+        for warm in self._warm.values():
+            yield warm.machine
 
     def machines(self) -> Iterator[tuple[int, M]]:
         """The loaded partitions with their machines."""

@@ -235,6 +235,8 @@ class BrokerNumbers:
         samples.add(
             "kraftpy_committed_offsets", sum(machine.offsets_count for _, machine in machines)
         )
+        followed = sum(machine.offsets_count for machine in groups.warm_machines())
+        samples.add("kraftpy_followed_committed_offsets", followed)
         yield samples.frame()
         states: Counter[tuple[str, str]] = Counter()
         left = OFFSETS_MAX

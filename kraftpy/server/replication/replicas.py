@@ -32,6 +32,7 @@ from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.range_reads import RangeReads
+from kraftpy.server.replication.reading_along import Place, has_place, read_along
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
 
@@ -117,6 +118,11 @@ class ReplicaManager:
         """The leader epochs of the topic's partitions that are led here, by index."""
         replicas = self._topics.get(topic, {})
         return {index: p.leader_epoch for index, p in replicas.items() if p.leadership is not None}
+
+    def followed(self, topic: str) -> list[int]:
+        """The topic's partitions that this broker follows."""
+        replicas = self._topics.get(topic, {})
+        return [index for index, p in replicas.items() if p.leadership is None and not p.closed]
 
     def by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
         """The replicas of each topic; topics and replicas may come and go meanwhile."""
@@ -484,3 +490,20 @@ class ReplicaManager:
         result = target.log.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
         data = b"".join(piece.read() for piece in result.slices)
         return data, result.next_offset
+
+    def has_place(self, topic: str, partition: int, place: Place) -> bool:
+        """Whether a replica's log up to there is what was read (`reading_along`)."""
+        target = self.replica(topic, partition)
+        return target is not None and not target.closed and has_place(target, place)
+
+    def read_along(
+        self, topic: str, partition: int, place: Place | None, max_bytes: int
+    ) -> tuple[bytes, Place]:
+        """Committed batches of a replica from there, None: from the start, and the place behind.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        target = self.replica(topic, partition)
+        if target is None or target.closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't here")
+        return read_along(target, place, max_bytes)

@@ -1,4 +1,4 @@
-"""The partitions of an internal topic that this broker leads, in memory: the test is the disk."""
+"""The partitions of an internal topic on this broker, in memory: the test is the disk."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import build_end_txn_marker, read_batch_header, stamp_batch
 from kraftpy.server.replication.markers import Marker
+from kraftpy.server.replication.reading_along import Place
 
 
 class FakeLog:
@@ -16,6 +17,12 @@ class FakeLog:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.led: dict[int, bytearray] = {}
+        self.copies: dict[int, bytearray] = {}
+        """Those that another broker leads."""
+        self.is_other_log = False
+        """Whether a copy isn't what was read of it any more."""
+        self.reads: list[tuple[int, int]] = []
+        """The partitions that were read, and from where."""
         self.ends: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
         self.unsettled: list[Callable[[bool], None]] | None = None
@@ -96,9 +103,13 @@ class FakeLog:
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int
     ) -> tuple[bytes, int]:
+        return self._read(self.led[partition], partition, start_offset)
+
+    def _read(self, batches: bytearray, partition: int, start_offset: int) -> tuple[bytes, int]:
+        self.reads.append((partition, start_offset))
         if self.read_error is not None:
             raise self.read_error
-        data, position = bytes(self.led[partition]), 0
+        data, position = bytes(batches), 0
         while position < len(data):
             header = read_batch_header(data, position)
             if header.last_offset >= start_offset:
@@ -106,6 +117,36 @@ class FakeLog:
                 return data[position:end], header.last_offset + 1
             position += header.size_bytes
         return b"", start_offset
+
+    # -- what others lead
+
+    def lose(self, index: int) -> None:
+        """Another broker leads it, and this one has a copy."""
+        self.copies[index] = self.led.pop(index)
+
+    def regain(self, index: int) -> None:
+        self.led[index] = self.copies.pop(index)
+        self.epochs[index] = self.epochs.get(index, 0) + 1
+
+    def put_copy(self, index: int, batch: bytes) -> None:
+        """What the leader appended has come and is committed."""
+        self.regain(index)
+        self.put(index, batch)
+        self.lose(index)
+
+    def followed(self, topic: str) -> list[int]:
+        return list(self.copies) if topic == self.topic else []
+
+    def has_place(self, topic: str, partition: int, place: Place) -> bool:
+        return not self.is_other_log
+
+    def read_along(
+        self, topic: str, partition: int, place: Place | None, max_bytes: int
+    ) -> tuple[bytes, Place]:
+        start = 0 if place is None else place.offset
+        data, offset = self._read(self.copies[partition], partition, start)
+        self.is_other_log = False
+        return data, Place(offset, 0, 0)
 
     def refused(self, topic: str, partition: int, start_offset: int, size_bytes: int) -> None:
         self.refusals.append((partition, start_offset))
