@@ -71,6 +71,10 @@ def _kind(doc: str, fields: str, *, of_peer: bool = False) -> Kind:
 EVENTS: dict[str, Kind] = {
     # the node
     "node-starting": _kind("The node's processes are about to start.", "node version roles dirs"),
+    "exposed": _kind(
+        "As the node is configured, others can do or read what they perhaps shouldn't.",
+        "setting reason advice",
+    ),
     "controller-started": _kind(
         "The controller is a voter of the quorum.", "voter term index host port version"
     ),

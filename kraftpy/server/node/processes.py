@@ -57,6 +57,7 @@ from kraftpy.server.handlers.table import handlers_for
 from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
 from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
+from kraftpy.server.node.exposure import tell_exposure
 from kraftpy.server.node.first_user import propose_first, read_file
 from kraftpy.server.node.metrics_door import door_of
 from kraftpy.server.node.page_login import PageSecurity
@@ -161,6 +162,7 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
         raise StartupError(str(error)) from None
     TlsListeners(None, config)  # so that nothing has begun if a certificate can't be used
     sockets = [_listen(listener) for listener in config.broker_listeners]
+    tell_exposure(config)
     metrics = _metrics_of(config)
     _raise_file_limit()
     # Before the fork: a folder that is in use is said as such, not met as the quorum's trouble.
