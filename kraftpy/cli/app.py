@@ -25,6 +25,7 @@ COMMANDS = {
     "transaction": "kraftpy.cli.transaction",
     "user": "kraftpy.cli.user",
     "acl": "kraftpy.cli.acl",
+    "token": "kraftpy.cli.token",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",

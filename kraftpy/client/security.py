@@ -5,6 +5,7 @@
 
 * A broker's certificate is verified, always. Whom the system trusts is trusted, if nobody else is
   named.
+* A delegation token logs in by SCRAM, as a name and a password that say that they are one.
 * Files are read once, for the first connection; each connection makes a login of its own, with
   the token that there is then (`tokens`).
 * What can't work is refused when the value is made, not when a broker is met. No text of an error
@@ -22,6 +23,7 @@ from typing import Protocol
 from kraftpy.client.tokens import TokenLogin
 from kraftpy.protocol.sasl import SaslError, clients
 from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
+from kraftpy.protocol.sasl.scram import TOKEN_AUTH
 from kraftpy.secret import Secret
 from kraftpy.tls.contexts import client_context
 from kraftpy.tls.settings import TlsError, TlsSettings
@@ -37,11 +39,15 @@ class SecurityError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """As whom a client logs in, and by what."""
+    """As whom a client logs in, and by what.
+
+    With `delegated` those are a delegation token's id and, in base64, its HMAC (KIP-48).
+    """
 
     mechanism: str
     username: str
     password: Secret
+    delegated: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -54,7 +60,9 @@ class Login:
     def begin(self) -> clients.ClientLogin:
         """One login, with a nonce of its own."""
         nonce = secrets.token_urlsafe(24)
-        return clients.login(self.mechanism, self.username, self.password.reveal(), nonce)
+        extensions = {TOKEN_AUTH: "true"} if self.delegated else None
+        password = self.password.reveal()
+        return clients.login(self.mechanism, self.username, password, nonce, extensions)
 
 
 class Secures(Protocol):

@@ -1,4 +1,7 @@
-"""What an operator asks of security: ACLs, and who may log in by SCRAM (KIP-140, KIP-290, KIP-554).
+"""What an operator asks of security.
+
+That is ACLs (KIP-140, KIP-290), who may log in by SCRAM (KIP-554), and delegation tokens (KIP-48,
+KIP-373).
 
 An ACL, and what finds ACLs, are tuples in the order of the protocol's fields, with its numbers:
 type, name and pattern of the resource, principal, host, operation, permission. Whoever prints them
@@ -7,13 +10,17 @@ knows what the numbers are called.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kraftpy.client.admin import ANSWER_MARGIN_MS, BROKER_RESOURCE
 from kraftpy.client.cluster import check
 from kraftpy.client.cluster_admin import ClusterAdmin
 from kraftpy.protocol import messages
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.secret import Secret
 
 Entry = tuple[int, str, int, str, str, int, int]
 """An ACL."""
@@ -31,6 +38,23 @@ class Credential(NamedTuple):
     iterations: int
     salt: bytes
     salted_password: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A delegation token. Principals are written Type:name; times are wall-clock milliseconds.
+
+    `hmac`, in base64, is what it logs in with, `id` the name.
+    """
+
+    id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+    hmac: Secret
 
 
 class SecurityAdmin(ClusterAdmin):
@@ -135,6 +159,99 @@ class SecurityAdmin(ClusterAdmin):
         kinds = messages.AlterUserScramCredentialsRequest
         deletions = [kinds.ScramCredentialDeletion(name, _number(each)) for each in mechanisms]
         await self._alter(kinds(deletions=deletions), "results")
+
+    # -- delegation tokens
+
+    async def create_delegation_token(
+        self, *, owner: str = "", renewers: Sequence[str] = (), max_lifetime_ms: int = -1
+    ) -> Token:
+        """A token of whoever asks, or of `owner`; both and `renewers` are written User:name.
+
+        It lasts for `max_lifetime_ms` at most, if that is more than 0 and no more than the brokers
+        let it. When a broker is lost before it has answered there may be another such token, which
+        nobody has. KafkaErrors: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        INVALID_PRINCIPAL_TYPE, INVALID_REQUEST; UNSUPPORTED_VERSION of a broker before Kafka 3.3,
+        which takes whoever asks for the owner: that token is expired.
+        """
+        kinds = messages.CreateDelegationTokenRequest
+        kind, name = _parted(owner) if owner else (None, None)
+        asked = [kinds.CreatableRenewers(*_parted(each)) for each in renewers]
+        made = await self._ask(kinds(kind, name, asked, max_lifetime_ms))
+        requester = f"{made.token_requester_principal_type}:{made.token_requester_principal_name}"
+        whose = f"{made.principal_type}:{made.principal_name}"
+        token = Token(
+            id=made.token_id,
+            owner=whose,
+            requester=whose if requester == ":" else requester,
+            renewers=tuple(renewers),
+            issued_ms=made.issue_timestamp_ms,
+            expires_ms=made.expiry_timestamp_ms,
+            max_ms=made.max_timestamp_ms,
+            hmac=_in_base64(made.hmac),
+        )
+        if owner and whose != owner:
+            await self.expire_delegation_token(token.hmac)
+            text = "the broker knows no tokens for others than who asks (KIP-373)"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+        return token
+
+    async def renew_delegation_token(self, hmac: Secret, period_ms: int = -1) -> int:
+        """Has a token last from now on for so long, below 0 as long as it may; until when.
+
+        KafkaErrors: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH,
+        DELEGATION_TOKEN_EXPIRED.
+        """
+        request = messages.RenewDelegationTokenRequest(_of_base64(hmac), period_ms)
+        expires_ms: int = (await self._ask(request)).expiry_timestamp_ms
+        return expires_ms
+
+    async def expire_delegation_token(self, hmac: Secret, period_ms: int = -1) -> int:
+        """Has a token end when so much time is over, below 0 at once; when that is.
+
+        KafkaErrors: as of `renew_delegation_token`.
+        """
+        request = messages.ExpireDelegationTokenRequest(_of_base64(hmac), period_ms)
+        expires_ms: int = (await self._ask(request)).expiry_timestamp_ms
+        return expires_ms
+
+    async def describe_delegation_tokens(self, owners: Sequence[str] | None = None) -> list[Token]:
+        """The tokens of these owners, of all if that is None, that the client may see; by id."""
+        kinds = messages.DescribeDelegationTokenRequest
+        named = None
+        if owners is not None:
+            named = [kinds.DescribeDelegationTokenOwner(*_parted(each)) for each in owners]
+        response = await self._ask(kinds(named))
+        found = [_token(each) for each in response.tokens]
+        return sorted(found, key=lambda token: token.id)
+
+
+def _token(each: Any) -> Token:
+    owner = f"{each.principal_type}:{each.principal_name}"
+    requester = f"{each.token_requester_principal_type}:{each.token_requester_principal_name}"
+    return Token(
+        id=each.token_id,
+        owner=owner,
+        requester=owner if requester == ":" else requester,
+        renewers=tuple(f"{who.principal_type}:{who.principal_name}" for who in each.renewers),
+        issued_ms=each.issue_timestamp,
+        expires_ms=each.expiry_timestamp,
+        max_ms=each.max_timestamp,
+        hmac=_in_base64(each.hmac),
+    )
+
+
+def _parted(principal: str) -> tuple[str, str]:
+    kind, _, name = principal.partition(":")
+    return kind, name
+
+
+def _in_base64(hmac: bytes) -> Secret:
+    return Secret(base64.b64encode(hmac).decode())
+
+
+def _of_base64(hmac: Secret) -> bytes:
+    return base64.b64decode(hmac.reveal(), validate=True)
 
 
 def _number(mechanism: str) -> int:

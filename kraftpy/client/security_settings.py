@@ -6,7 +6,8 @@
     sasl.password=...
     ssl.ca.location=/etc/kafka/ca.pem
 
-Rules:
+A delegation token's id and HMAC stand in place of name and password; that they are such is said by
+the option `tokenauth=true` of Java's ScramLoginModule, or by `kraftpy.sasl.tokenauth=true`. Rules:
 
 * Settings that have nothing to do with security are left alone; one that begins as those do, and
   isn't known, is refused. So is one that would have no effect, such as a password without SASL:
@@ -27,6 +28,7 @@ from kraftpy.client.tokens import TokenLogin
 from kraftpy.protocol.sasl.jaas import JaasError, parse
 from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN
+from kraftpy.protocol.sasl.scram import HASHES
 from kraftpy.secret import Secret
 from kraftpy.tls.settings import StoreSettings, TlsSettings
 
@@ -43,6 +45,9 @@ SECRETS = frozenset(
     }
 )
 """Settings whose values nobody may see."""
+
+TOKEN_AUTH = "kraftpy.sasl.tokenauth"  # noqa: S105 - a setting's name
+"""Where there is no JAAS line: whether name and password are those of a delegation token."""
 
 _LIBRDKAFKA = frozenset(
     {
@@ -65,6 +70,7 @@ _SASL = frozenset(
         "sasl.mechanisms",
         "sasl.password",
         "sasl.username",
+        TOKEN_AUTH,
         *token_settings.KNOWN,
     }
 )
@@ -111,7 +117,7 @@ _NOTED = frozenset(
 _NOTED_BEGINNINGS = ("sasl.kerberos.", "sasl.login.re", "sasl.oauthbearer.")
 _HANDLER = "sasl.login.callback.handler.class"
 _DONE_HERE = ".OAuthBearerLoginCallbackHandler"  # its work, that is
-_BEGINNINGS = ("sasl.", "security.", "ssl.")
+_BEGINNINGS = ("kraftpy.sasl.", "sasl.", "security.", "ssl.")
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _FILE_MAX_BYTES = 1 << 20
@@ -195,13 +201,30 @@ def _login(given: Mapping[str, str]) -> Login | TokenLogin:
         for key in ("sasl.username", "sasl.password"):
             if given.get(key):
                 raise SecurityError(f"set {key} or sasl.jaas.config, not both")
-        username, password = _from_jaas(jaas, mechanism)
+        if given.get(TOKEN_AUTH):
+            raise SecurityError(
+                f"{TOKEN_AUTH} has no effect with sasl.jaas.config: write tokenauth=true there"
+            )
+        username, password, delegated = _from_jaas(jaas, mechanism)
     else:
         username, password = given.get("sasl.username", ""), given.get("sasl.password", "")
+        delegated = _is_true(TOKEN_AUTH, given.get(TOKEN_AUTH, ""))
+    if delegated and mechanism == PLAIN:
+        raise SecurityError(
+            f"a delegation token logs in by {' or '.join(HASHES)}, not by PLAIN: set sasl.mechanism"
+        )
     for key, value in (("sasl.username", username), ("sasl.password", password)):
         if not value:
             raise SecurityError(f"{key} is missing: set it, or sasl.jaas.config as Java has it")
-    return Login(mechanism=mechanism, username=username, password=Secret(password))
+    return Login(
+        mechanism=mechanism, username=username, password=Secret(password), delegated=delegated
+    )
+
+
+def _is_true(key: str, text: str) -> bool:
+    if text.lower() not in ("", "true", "false"):
+        raise SecurityError(f"{key} is true or false, not {text!r:.40}")
+    return text.lower() == "true"
 
 
 def _refuse_idle_tokens(given: Mapping[str, str], mechanism: str) -> None:
@@ -213,8 +236,8 @@ def _refuse_idle_tokens(given: Mapping[str, str], mechanism: str) -> None:
             )
 
 
-def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
-    """Name and password of the only login module."""
+def _from_jaas(text: str, mechanism: str) -> tuple[str, str, bool]:
+    """Name and password of the only login module, and whether they are a delegation token's."""
     try:
         modules = parse(text)
     except JaasError as error:
@@ -227,12 +250,11 @@ def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
         raise SecurityError(
             f"sasl.jaas.config has the login module {module.kind:.80}: {mechanism} takes {wanted}"
         )
-    if module.options.get("tokenauth", "").lower() == "true":
-        raise SecurityError("sasl.jaas.config: this client can't log in by delegation tokens")
     for option in ("username", "password"):
         if not module.options.get(option):
             raise SecurityError(f'sasl.jaas.config lacks {option}="..." for {module.kind}')
-    return module.options["username"], module.options["password"]
+    delegated = module.options.get("tokenauth", "").lower() == "true"
+    return module.options["username"], module.options["password"], delegated
 
 
 # -- TLS

@@ -30,7 +30,7 @@ _MODULE = "OAuthBearerLoginModule"
 
 def token_login(given: Mapping[str, str]) -> TokenLogin:
     """What the settings ask for. Raises SecurityError."""
-    for key in ("sasl.username", "sasl.password"):
+    for key in ("sasl.username", "sasl.password", "kraftpy.sasl.tokenauth"):
         if given.get(key):
             raise SecurityError(f"{key} has no effect with OAUTHBEARER; leave it out")
     url = given.get(URL, "")

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kraftpy.client.security import SecurityError
 from kraftpy.testing import Broker, Cluster
 from kraftpy.testing.consistency import secured
 from kraftpy.testing.consistency.history import HistoryReader
@@ -123,3 +124,29 @@ def test_what_settings_are_in_the_words_of_each_library(
     assert lines["ssl.truststore.certificates"] == authority.pem.replace("\n", "\\n")
     secured.use({})
     assert secured.own().protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "file:///t"},
+            "log in by PLAIN or SCRAM",
+        ),
+        (
+            {
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "id",
+                "sasl.password": MARKER,
+                "kraftpy.sasl.tokenauth": "true",
+            },
+            "log in by delegation tokens",
+        ),
+    ],
+)
+def test_what_not_every_client_can_is_refused_before_a_run(
+    settings: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(secured.VARIABLE, "")
+    with pytest.raises(SecurityError, match=said):
+        secured.use({"security.protocol": "SASL_PLAINTEXT", **settings})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from kraftpy.protocol.sasl import SaslError
@@ -29,13 +29,21 @@ LoginMaker = Callable[[], ClientLogin | Awaitable[ClientLogin]]
 """Makes a login, for one connection and once. Raises SaslError if there is nothing to say."""
 
 
-def login(mechanism: str, name: str, password: str, nonce: str) -> ClientLogin:
+def login(
+    mechanism: str,
+    name: str,
+    password: str,
+    nonce: str,
+    extensions: Mapping[str, str] | None = None,
+) -> ClientLogin:
     """A login by name and password; `nonce` is random text for this login alone.
 
-    Raises SaslError if the mechanism can't write them.
+    `extensions` are of SCRAM alone. Raises SaslError if the mechanism can't write them.
     """
-    if mechanism == PLAIN:
-        return PlainClient(name, password)
     if mechanism in HASHES:
-        return ScramClient(mechanism, name, password, nonce)
+        return ScramClient(mechanism, name, password, nonce, extensions)
+    if mechanism == PLAIN and not extensions:
+        return PlainClient(name, password)
+    if mechanism == PLAIN:
+        raise SaslError("PLAIN has no extensions")
     raise SaslError(f"{mechanism!r} is none of {', '.join(MECHANISMS)}")

@@ -57,6 +57,8 @@ def _user() -> Login | None:
     user = own().user
     if isinstance(user, TokenLogin):
         raise SecurityError("these clients log in by PLAIN or SCRAM: set sasl.mechanism to one")
+    if user is not None and user.delegated:
+        raise SecurityError("not all of these clients log in by delegation tokens: name a user")
     return user
 
 

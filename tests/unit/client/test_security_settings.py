@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftpy.client.security import NO_SECURITY, SecurityError
+from kraftpy.client.security import NO_SECURITY, Login, SecurityError
 from kraftpy.client.security_settings import SECRETS, is_librdkafkas, is_security, parse_security
 from tests.certificates import Authority
 
@@ -146,11 +146,37 @@ def tokens(url: str, **more: str) -> dict[str, str]:
         ),
         (
             sasl(
-                sasl_mechanism="SCRAM-SHA-256",
-                sasl_jaas_config=SCRAM_LINE.replace(";", " tokenauth=true;"),
+                sasl_mechanism="PLAIN",
+                sasl_jaas_config=PLAIN_LINE.replace(";", " tokenauth=true;"),
             ),
-            "delegation tokens",
+            "logs in by SCRAM-SHA-256 or SCRAM-SHA-512, not by PLAIN",
         ),
+        (
+            sasl(
+                sasl_mechanism="SCRAM-SHA-256",
+                sasl_jaas_config=SCRAM_LINE,
+                kraftpy_sasl_tokenauth="true",
+            ),
+            "no effect with sasl.jaas.config: write tokenauth=true there",
+        ),
+        (
+            sasl(
+                sasl_mechanism="SCRAM-SHA-256",
+                sasl_username="id",
+                sasl_password=MARKER,
+                kraftpy_sasl_tokenauth="yes",
+            ),
+            "kraftpy.sasl.tokenauth is true or false",
+        ),
+        (
+            {"security.protocol": "SSL", "kraftpy.sasl.tokenauth": "true"},
+            "kraftpy.sasl.tokenauth has no effect with security.protocol=SSL",
+        ),
+        (
+            sasl(sasl_mechanism="OAUTHBEARER", kraftpy_sasl_tokenauth="true"),
+            "kraftpy.sasl.tokenauth has no effect with OAUTHBEARER",
+        ),
+        ({"kraftpy.sasl.tokenaut": "true"}, "did you mean kraftpy.sasl.tokenauth?"),
         (
             sasl(sasl_mechanism="SCRAM-SHA-256", sasl_username="é", sasl_password=MARKER),
             "SCRAM-SHA-256 can't log in as 'é'",
@@ -198,6 +224,22 @@ def tokens(url: str, **more: str) -> dict[str, str]:
 )
 def test_says_what_is_wrong(settings: dict[str, str], said: str) -> None:
     assert said in refused(settings)
+
+
+def test_a_delegation_token_is_told_in_java_s_line_or_beside_name_and_password() -> None:
+    line = SCRAM_LINE.replace("alice", "an id").replace(";", " tokenauth='TRUE';")
+    by_line = parse_security(sasl(sasl_mechanism="SCRAM-SHA-512", sasl_jaas_config=line))
+    given = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "an id", "sasl_password": MARKER}
+    beside = parse_security(sasl(**given, kraftpy_sasl_tokenauth="true"))
+    assert by_line == beside
+    assert MARKER not in repr(beside)
+    assert isinstance(beside.user, Login)
+    assert beside.user.begin().first().startswith(b"n,,n=an id,r=")
+    assert beside.user.begin().first().endswith(b",tokenauth=true")
+    for more in ({}, {"kraftpy_sasl_tokenauth": "false"}):
+        user = parse_security(sasl(**given, **more)).user
+        assert isinstance(user, Login)
+        assert b"tokenauth" not in user.begin().first()
 
 
 def test_files_that_do_not_serve_are_told_before_a_broker_is_met(tmp_path: Path) -> None:
