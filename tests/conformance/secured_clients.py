@@ -50,15 +50,14 @@ class Program:
         self._process.end()
 
     def round(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
-        shown = {**asdict(login), "certificate": login.own, "key": login.own}
-        command = {
-            "do": "round",
-            "bootstrap": login.bootstrap,
-            "topic": topic,
-            "values": values,
-            "login": shown,
-            "settings": login.java(),
-        }
+        return self.ask("round", login, topic=topic, values=values, settings=login.java())
+
+    def ask(self, do: str, login: Login | None = None, **more: object) -> list[str]:
+        """Has a command carried out, and returns what it read; RefusedError if it failed."""
+        command = {"do": do, **more}
+        if login is not None:
+            shown = {**asdict(login), "certificate": login.own, "key": login.own}
+            command |= {"bootstrap": login.bootstrap, "login": shown}
         self._process.write_line(json.dumps(command))
         read: list[str] = []
         while True:

@@ -87,6 +87,8 @@ func carryOut(c command) error {
 		return transform(c)
 	case "round":
 		return round(c)
+	case "enter":
+		return enter(c)
 	}
 	return errors.New("no such command: " + c.Do)
 }

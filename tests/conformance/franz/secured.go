@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const roundTimeout = time.Minute
 
-// What a client shows to be let in: a name and a password, or a certificate of its own.
+// What a client shows to be let in: a name and a password, a token in place of that, or a certificate of
+// its own. Without an authority there is no TLS.
 type login struct {
 	Mechanism   string `json:"mechanism"`
 	Username    string `json:"username"`
@@ -26,6 +28,31 @@ type login struct {
 }
 
 func (l login) options(bootstrap string) ([]kgo.Opt, error) {
+	found := []kgo.Opt{kgo.SeedBrokers(bootstrap)}
+	if l.CA != "" {
+		config, err := l.tls()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, kgo.DialTLSConfig(config))
+	}
+	switch l.Mechanism {
+	case "":
+	case "PLAIN":
+		found = append(found, kgo.SASL(plain.Auth{User: l.Username, Pass: l.Password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		found = append(found, kgo.SASL(scram.Auth{User: l.Username, Pass: l.Password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		found = append(found, kgo.SASL(scram.Auth{User: l.Username, Pass: l.Password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		found = append(found, kgo.SASL(oauth.Auth{Token: l.Password}.AsMechanism()))
+	default:
+		return nil, errors.New("no such mechanism: " + l.Mechanism)
+	}
+	return found, nil
+}
+
+func (l login) tls() (*tls.Config, error) {
 	pem, err := os.ReadFile(l.CA)
 	if err != nil {
 		return nil, err
@@ -41,19 +68,26 @@ func (l login) options(bootstrap string) ([]kgo.Opt, error) {
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
-	found := []kgo.Opt{kgo.SeedBrokers(bootstrap), kgo.DialTLSConfig(config)}
-	switch l.Mechanism {
-	case "":
-	case "PLAIN":
-		found = append(found, kgo.SASL(plain.Auth{User: l.Username, Pass: l.Password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		found = append(found, kgo.SASL(scram.Auth{User: l.Username, Pass: l.Password}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		found = append(found, kgo.SASL(scram.Auth{User: l.Username, Pass: l.Password}.AsSha512Mechanism()))
-	default:
-		return nil, errors.New("no such mechanism: " + l.Mechanism)
+	return config, nil
+}
+
+// A client that stays, by its name, for records to the first partition of a topic.
+func enter(c command) error {
+	options, err := c.Login.options(c.Bootstrap)
+	if err != nil {
+		return err
 	}
-	return found, nil
+	made, err := kgo.NewClient(append(options,
+		kgo.ClientID(c.Name),
+		kgo.AllowAutoTopicCreation(),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+	)...)
+	if err != nil {
+		return err
+	}
+	clients[c.Name] = made
+	return nil
 }
 
 // Records to a topic by one client, and out of it by another, which is of a group.
