@@ -55,6 +55,28 @@ def _poll(consumer: Consumer, count: int) -> list[Received]:
     return records
 
 
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
+def deliver_or_be_refused(config: Mapping[str, Any], topic: str) -> None:
+    """Has one record written to a topic; KafkaException as soon as a login or TLS has failed.
+
+    librdkafka itself would try again until the record is too old.
+    """
+    told: list[KafkaError] = []
+    delivered: list[KafkaError | None] = []
+    producer = Producer({**config, "error_cb": told.append})
+    producer.produce(topic, b"value", on_delivery=lambda error, _: delivered.append(error))
+    deadline = Deadline(f"a record in {topic}, or a login that fails")
+    while not delivered:
+        producer.poll(min(0.5, deadline.left()))
+        refused = [each for each in told if each.code() in _NOT_LET_IN]
+        if refused:
+            producer.purge()
+            raise KafkaException(refused[0])
+    assert delivered == [None]
+
+
 class ConfluentKafka:
     name = "confluent-kafka"
 

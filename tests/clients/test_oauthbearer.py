@@ -18,6 +18,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kraftpy.testing import Broker
+from tests.clients.confluent import deliver_or_be_refused
 from tests.tokens import Issuer, write_keys
 
 TIMEOUT_S = 30.0
@@ -63,21 +64,13 @@ class AioTokens(AioTokenProvider):  # type: ignore[misc]
 
 
 def confluent(broker: Broker, tokens: Tokens) -> list[bytes]:
-    errors: list[Any] = []
     config = {
         "bootstrap.servers": broker.bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": tokens.new,
-        "error_cb": errors.append,
     }
-    timeout_ms = 1_500 if tokens.issuer is STRANGER else 10_000
-    producer = Producer({**config, "message.timeout.ms": timeout_ms})
-    producer.produce("confluent", b"value")
-    if producer.flush(timeout_ms / 1000 + 1) or any(
-        each.name() == "_AUTHENTICATION" for each in errors
-    ):
-        raise KafkaException(errors[0])
+    deliver_or_be_refused(config, "confluent")
     consumer = Consumer({**config, "group.id": "confluent"})
     try:
         consumer.assign([TopicPartition("confluent", 0, 0)])

@@ -29,6 +29,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from kraftpy.testing import Broker, BrokerError
 from tests.certificates import Authority
+from tests.clients.confluent import deliver_or_be_refused
 from tests.processes import free_port
 from tests.secured import MARKER, Secured, listening, secured_broker
 from tests.server.test_metrics import scrape
@@ -160,11 +161,9 @@ def is_answered(secured: Secured, context: ssl.SSLContext) -> bool:
 
 def test_a_client_of_kafkas_doesnt_trust_a_strangers_broker(secured: Secured) -> None:
     ca = secured.file("other.pem", Authority().pem)
-    admin = AdminClient(
-        {"bootstrap.servers": secured.ssl, "security.protocol": "ssl", "ssl.ca.location": ca}
-    )
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=3)
+    config = {"bootstrap.servers": secured.ssl, "security.protocol": "ssl", "ssl.ca.location": ca}
+    with pytest.raises(KafkaException, match="certificate verify failed"):
+        deliver_or_be_refused(config, "never")
 
 
 @pytest.mark.parametrize(
