@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftpy.client.security import Login
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import BATCH, SINK, STREAM, read_settings, write_settings
 from tests.certificates import Authority
@@ -68,6 +69,30 @@ def test_librdkafkas_names(tmp_path: Path) -> None:
     assert security.protocol == "SASL_SSL"
     assert security.user is not None
     assert security.user.mechanism == "PLAIN"
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"kafka.sasl.jaas.config": f"{MODULE} required username=id password=word tokenauth=true;"},
+        {
+            "kafka.sasl.username": "id",
+            "kafka.sasl.password": "word",
+            "kafka.kraftpy.sasl.tokenauth": "true",
+        },
+    ],
+)
+def test_a_delegation_token(login: dict[str, str]) -> None:
+    options = {
+        **BASE,
+        **login,
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+    }
+    user = read_settings(options, BATCH).client.security.security().user
+    assert isinstance(user, Login)
+    assert user.delegated
 
 
 @pytest.mark.parametrize(
