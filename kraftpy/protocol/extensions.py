@@ -98,6 +98,9 @@ _INT64 = struct.Struct(">q")
 _RANGE = struct.Struct(">qqx")
 _EPOCH_RANGE = struct.Struct(">qqix")
 _SLICE = struct.Struct(">qq")
+# A field of one slice that has one range: most claims of a member.
+_ONE_SLICE = struct.Struct(">BqqBqqBB")
+_ONE_SLICE_REST = (2, 2, 0, 0)
 
 
 Range = tuple[int, int]
@@ -161,6 +164,10 @@ def decode_slices(data: bytes, count_max: int) -> list[Slice]:
 
     A slice without ranges counts as one.
     """
+    if len(data) == _ONE_SLICE.size and count_max > 0:
+        slices, low, high, ranges, first, last, *ends = _ONE_SLICE.unpack(data)
+        if (slices, ranges, *ends) == _ONE_SLICE_REST:
+            return [(low, high, [(first, last)])]
     return cast("list[Slice]", _decoded_slices(_RANGE, data, count_max))
 
 

@@ -122,3 +122,15 @@ def test_numbers(number: int, data: str) -> None:
     for wrong in (data[2:], data + "00"):
         with pytest.raises(DecodeError, match="an int64 has 8 bytes"):
             extensions.decode_int64(bytes.fromhex(wrong))
+
+
+def test_one_range_of_one_slice_is_read_as_others_are() -> None:
+    data = extensions.encode_slices([(1, 2, [(3, 4)])])
+    assert extensions.decode_slices(data, 1) == [(1, 2, [(3, 4)])]
+    with pytest.raises(DecodeError):
+        extensions.decode_slices(data, 0)
+    for place in (0, 17, len(data) - 2, len(data) - 1):
+        wrong = bytearray(data)
+        wrong[place] += 1
+        with pytest.raises(DecodeError):
+            extensions.decode_slices(bytes(wrong), 5)

@@ -15,25 +15,36 @@ from kraftpy.core.groups.individual.records import ClaimRecord, decode_record, e
 from kraftpy.core.groups.machine import GroupMachine
 from kraftpy.protocol.records import (
     Buffer,
-    RecordInput,
     batch_data,
-    build_batch,
+    build_batch_of_data,
     read_end_txn_marker,
     read_records,
     split_batches,
 )
+from kraftpy.protocol.zigzag import encode_varint
+
+# Of a record: attributes and the delta of its timestamp, which is its batch's.
+_FRONT = b"\0\0"
+_NO_HEADERS = b"\0"
+_TOMBSTONE = encode_varint(-1) + _NO_HEADERS
 
 
 class ClaimsCodec:
     """`core.coordination.Codec` of claims."""
 
     def encode(self, write: Write[Any], now_ms: int) -> bytes:
-        inputs: list[RecordInput] = [(now_ms, *encode_record(each), []) for each in write.records]
-        if not isinstance(write.records, TransactionalClaims):
-            return build_batch(inputs)
-        producer_id, producer_epoch = write.records.transaction
-        return build_batch(
-            inputs, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
+        records = write.records
+        data = b"".join([_in_batch(delta, each) for delta, each in enumerate(records)])
+        if not isinstance(records, TransactionalClaims):
+            return build_batch_of_data(data, len(records), now_ms)
+        producer_id, producer_epoch = records.transaction
+        return build_batch_of_data(
+            data,
+            len(records),
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
         )
 
     def replay(self, batches: Buffer, machine: GroupMachine, loaded: Loaded) -> None:
@@ -61,3 +72,11 @@ class ClaimsCodec:
             else:
                 machine.load_claims(records)
         machine.load_claim_runs(runs.take())
+
+
+def _in_batch(delta: int, record: ClaimRecord) -> bytes:
+    """The record as its batch has it, without what records have in general."""
+    key, value = encode_record(record)
+    end = _TOMBSTONE if value is None else encode_varint(len(value)) + value + _NO_HEADERS
+    body = _FRONT + encode_varint(delta) + encode_varint(len(key)) + key + end
+    return encode_varint(len(body)) + body

@@ -35,9 +35,9 @@ from typing import Any
 from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
-from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.coverage import Claim, Coverage
 from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES, ClaimMemory
-from kraftpy.core.groups.individual.pending import LogKey, TransactionalClaims
+from kraftpy.core.groups.individual.pending import TransactionalClaims, claimed_in
 from kraftpy.core.groups.individual.places import (
     TWIN,
     ClaimsLog,
@@ -46,7 +46,7 @@ from kraftpy.core.groups.individual.places import (
     Place,
     Standing,
 )
-from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches
+from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches, short_write
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
@@ -202,7 +202,8 @@ class Claims:
             if not place:
                 self._forget(key, place)
             return
-        under_way = self._under_way(key, transaction)
+        claimed = (write.records for write in self._out.in_flight(key[0]))
+        under_way = claimed_in(transaction, key, claimed)
         records = []
         for claim in claims:
             claim_key = claim[:3]
@@ -234,18 +235,6 @@ class Claims:
             if is_new and not claim.first <= stable <= claim.last:
                 return False
         return True
-
-    def _under_way(self, key: Key, transaction: Transaction) -> dict[ClaimKey, int]:
-        """The last offsets of what the transaction is about to claim here."""
-        found: dict[ClaimKey, int] = {}
-        for write in self._out.in_flight(key[0]):
-            claims = write.records
-            if isinstance(claims, TransactionalClaims) and claims.transaction == transaction:
-                for record in claims:
-                    if record[:3] == key and record.state is not None:
-                        last = found.get(record[3:6], -1)
-                        found[record[3:6]] = max(last, record.state.last)
-        return found
 
     def drop(
         self, keys: Iterable[Key], then: Callable[[Drop, ErrorCode, int], None], now_ms: int
@@ -285,7 +274,13 @@ class Claims:
             self._pump(key, now_ms, mends=not failed)
 
     def _place(self, key: Key) -> Place:
-        return self.places.setdefault(key[0], {}).setdefault(key, Place())
+        places = self.places.get(key[0])
+        if places is None:
+            places = self.places[key[0]] = {}
+        place = places.get(key)
+        if place is None:
+            place = places[key] = Place()
+        return place
 
     def _pump(self, key: Key, now_ms: int, *, mends: bool = True) -> None:
         """Goes on with what waits here, if nothing is in flight."""
@@ -325,6 +320,8 @@ class Claims:
 
     def _write(self, key: Key, place: Place, entries: Sequence[Entry], now_ms: int) -> None:
         """Takes claims in: decides, and writes what follows."""
+        if len(entries) == 1 and place.is_simple and self._write_short(place, entries[0], now_ms):
+            return
         if entries and entries[-1].topic_id != place.topic_id:
             self._void(key, place, entries[-1].topic_id)
         committed = self._offsets.get(*key)
@@ -340,12 +337,13 @@ class Claims:
             self._memory.hole_room_bytes - new_bytes,
         )
         ended = place.pending.ended
-        plan.take(
-            (Claim(*key, state.last), state.leader_epoch) for (key, _), state in ended.items()
-        )
+        if ended:
+            plan.take(
+                (Claim(*key, state.last), state.leader_epoch) for (key, _), state in ended.items()
+            )
         answers = [(entry, *plan.judge(entry)) for entry in entries]
         judged = [
-            (entry, plan.second(skipped, entry.leader_epoch, error))
+            (entry, plan.second(skipped, entry.leader_epoch, error) if skipped else error)
             for entry, error, skipped in answers
         ]
         self.duplicates += plan.duplicates
@@ -357,25 +355,35 @@ class Claims:
             new = CommittedOffset(plan.stable, plan.stable_epoch, metadata, now_ms, expires_ms)
             waits.write(self._out, [OffsetRecord(*key, new)], key[0])
         records = plan.records(key, now_ms)
-        records += [
-            ClaimRecord(*key, *claim_key, None, transaction)
-            for claim_key, transaction in [
-                *place.pending.spent,
-                *(each for each in ended if self._is_passed(place, before, each)),
+        if ended or place.pending.spent:
+            passed = [each for each in ended if place.is_passed(before, each)]
+            records += [
+                ClaimRecord(*key, *claim_key, None, transaction)
+                for claim_key, transaction in [*place.pending.spent, *passed]
             ]
-        ]
-        for batch in [records] if len(records) == 1 else batches(records):
+        for batch in (records,) if len(records) == 1 else batches(records):
             waits.write(self._out, batch, key[0], TWIN)
         place.is_settled = True
         waits.begin(now_ms)
 
-    def _is_passed(self, place: Place, stable: int, key: LogKey) -> bool:
-        """Whether what is committed says what a transaction's record does."""
-        last = place.pending.ended[key].last
-        low, high, first = key[0]
-        return last < stable or (
-            place.coverage.growth(Claim(low, high, max(first, stable), last)) is None
+    def _write_short(self, place: Place, entry: Entry, now_ms: int) -> bool:
+        """The same of what nearly all commits claim; False if it takes a plan."""
+        key = entry.key
+        stable = self.stable_offset(key)
+        if entry.topic_id != place.topic_id or stable < 0:
+            return False
+        new_bytes = place.uncounted_bytes(key)
+        room_bytes = self._memory.room_bytes - new_bytes
+        found = short_write(place.coverage, entry, stable, self._ranges_max, room_bytes, now_ms)
+        if found is None:
+            return False
+        more_bytes, record = found
+        waits = Waits(
+            [(entry, ErrorCode.NONE)], stable, stable, self._taken(more_bytes + new_bytes)
         )
+        waits.write(self._out, [record], key[0], TWIN)
+        waits.begin(now_ms)
+        return True
 
     def reserve(self, size_bytes: int) -> bool:
         """Takes so much of the memory for what has to do with claims, if it's there."""
@@ -435,12 +443,11 @@ class Claims:
             return list(dict.fromkeys(key for keys in ends for key in keys if key in self))
         if isinstance(records, TransactionalClaims):
             self.replay_in(records.transaction[0], records)
-        else:
-            self.replay(records)
-        return self.concerned(write)
+            return self.concerned(write)
+        return [key for key in self.replay(records) if key in self]
 
-    def replay(self, records: Iterable[ClaimRecord]) -> None:
-        """Takes in records of the log, in its order."""
+    def replay(self, records: Iterable[ClaimRecord]) -> Iterable[Key]:
+        """Takes in records of the log, in its order; gives the places that they are of."""
         places: dict[Key, Place] = {}
         for record in records:
             key = record[:3]
@@ -457,6 +464,7 @@ class Claims:
                 self._count(key, place)
         for key, place in places.items():
             self._count(key, place)
+        return places
 
     def replay_run(self, run: ClaimRun) -> None:
         """Takes in claims of one slice, in the log's order."""
@@ -499,13 +507,12 @@ class Claims:
             place.stale[claim_key] = None
             return
         place.stale.pop(claim_key, None)
-        growth = place.coverage.growth(claim)
-        place.coverage.put(claim, state.leader_epoch)
+        growth = place.coverage.put(claim, state.leader_epoch)
         place.commit_timestamp_ms = max(place.commit_timestamp_ms, state.commit_timestamp_ms)
         # Tombstones follow, unless a crash came between; until then the log has these keys.
         for first in growth.merged if growth is not None else ():
             place.stale[claim.low, claim.high, first] = None
-        holding = place.coverage.having(claim_key)
+        holding = place.coverage.having(claim_key) if growth is None else growth
         if holding is not None and holding[0] != claim.first:
             place.stale[claim_key] = None
 

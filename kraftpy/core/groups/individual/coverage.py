@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -37,6 +38,9 @@ ClaimKey = tuple[int, int, int]
 """The slice's first and last hash and the claim's first offset, by which the log knows it."""
 
 
+_NOTHING: frozenset[tuple[int, int]] = frozenset()
+
+
 ClaimRow = tuple[int, int, int, bytes, int]
 """First offset, last offset, leader epoch, topic id and commit time of a claim's record."""
 
@@ -44,10 +48,12 @@ ClaimRow = tuple[int, int, int, bytes, int]
 class Coverage:
     """The claims above the stable offset of one group and partition."""
 
-    __slots__ = ("_slices", "count")
+    __slots__ = ("_lent", "_slices", "count")
 
     def __init__(self) -> None:
         self._slices: dict[tuple[int, int], EpochRanges] = {}
+        # Slices whose ranges are another one's, to be copied before they change.
+        self._lent: AbstractSet[tuple[int, int]] = _NOTHING
         self.count = 0
         """How many ranges there are."""
 
@@ -87,19 +93,28 @@ class Coverage:
         return growth
 
     def _of(self, low: int, high: int) -> EpochRanges:
-        ranges = self._slices.get((low, high))
+        """The ranges of this slice, which may be changed."""
+        key = low, high
+        ranges = self._slices.get(key)
         if ranges is None:
-            ranges = self._slices[low, high] = EpochRanges()
+            ranges = self._slices[key] = EpochRanges()
+        elif key in self._lent:
+            self._lent -= {key}
+            ranges = self._slices[key] = ranges.copy()
         return ranges
 
     # -- as the log has it
 
-    def put(self, claim: Claim, leader_epoch: int) -> None:
-        """Takes in the record of a claim: what it said before, if it did, doesn't count."""
+    def put(self, claim: Claim, leader_epoch: int) -> Growth | None:
+        """Takes in the record of a claim: what it said before, if it did, doesn't count.
+
+        None unless it is more than the slice's claims have.
+        """
         ranges = self._of(claim.low, claim.high)
         before = len(ranges)
-        ranges.put(claim.first, claim.last, leader_epoch)
+        growth = ranges.put(claim.first, claim.last, leader_epoch)
         self.count += len(ranges) - before
+        return growth
 
     def extend(self, low: int, high: int, rows: Iterable[ClaimRow]) -> bool:
         """Takes in the records of many claims of one slice.
@@ -117,20 +132,22 @@ class Coverage:
             elif last < known:
                 return False
         firsts = sorted(lasts)
-        ranges = self._slices.get((low, high), EpochRanges())
-        if not ranges.extend(
+        is_new = (low, high) not in self._slices
+        if not self._of(low, high).extend(
             firsts, [lasts[each] for each in firsts], [epochs[each] for each in firsts]
         ):
+            if is_new:
+                del self._slices[low, high]
             return False
-        self._slices[low, high] = ranges
         self.count += len(firsts)
         return True
 
     def remove(self, key: ClaimKey) -> bool:
         """Takes in the tombstone of a claim; False if none has this key: it is in another one."""
         ranges = self._slices.get(key[:2])
-        if ranges is None or not ranges.remove(key[2]):
+        if ranges is None or not self._of(*key[:2]).remove(key[2]):
             return False
+        ranges = self._slices[key[:2]]
         self.count -= 1
         if not ranges:
             del self._slices[key[:2]]
@@ -161,6 +178,7 @@ class Coverage:
 
     def clear(self) -> None:
         self._slices.clear()
+        self._lent = _NOTHING
         self.count = 0
 
     def joined(self, claims: Iterable[tuple[Claim, int]]) -> Coverage:
@@ -181,6 +199,17 @@ class Coverage:
         other.count = self.count
         return other
 
+    def draft(self) -> Coverage:
+        """A copy that may be changed, good for as long as this one isn't: a slice is copied late.
+
+        A claim is of one slice mostly, and all those who share a partition have one each.
+        """
+        other = Coverage()
+        other._slices = self._slices.copy()
+        other._lent = self._slices.keys() | ()
+        other.count = self.count
+        return other
+
     # -- the stable offset
 
     def stable_from(self, offset: int) -> int:
@@ -198,14 +227,27 @@ class Coverage:
             return min(ranges.uncovered_from(offset) for _, ranges in slices)
         return _sweep(slices, offset)
 
+    def may_pass(self, offset: int, low: int, high: int) -> bool:
+        """Whether a claim of these hashes for this offset may be the last that is wanted for it.
+
+        False where all slices together have too few hashes.
+        """
+        width = high - low + 1
+        for (first, last), ranges in self._slices.items():
+            if ranges.uncovered_from(offset) > offset:
+                width += last - first + 1
+        return width > HASH_MAX
+
     def discard_below(self, offset: int) -> list[Claim]:
         """Lets go of the claims that end below the offset.
 
         Returned are their slices and first offsets; the last ones aren't known any more.
         """
         gone = []
-        for (low, high), ranges in self._slices.items():
-            for first in ranges.discard_below(offset):
+        for (low, high), ranges in list(self._slices.items()):
+            if not ranges.ends_below(offset):
+                continue
+            for first in self._of(low, high).discard_below(offset):
                 gone.append(Claim(low, high, first, first))
         if gone:
             self._slices = {key: ranges for key, ranges in self._slices.items() if ranges}
@@ -218,7 +260,8 @@ class Coverage:
         Returned are claims that went, as `discard_below` has them, and claims that got shorter.
         """
         gone, shorter = [], []
-        for (low, high), ranges in list(self._slices.items()):
+        for low, high in list(self._slices):
+            ranges = self._of(low, high)
             firsts, cut = ranges.discard_from(offset)
             gone += [Claim(low, high, first, first) for first in firsts]
             if cut is not None:

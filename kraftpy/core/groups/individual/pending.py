@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey
@@ -46,6 +46,20 @@ class TransactionalClaims(Sequence[ClaimRecord]):
 
     def __iter__(self) -> Iterator[ClaimRecord]:
         return iter(self.records)
+
+
+def claimed_in(
+    transaction: Transaction, key: tuple[str, str, int], writes: Iterable[object]
+) -> dict[ClaimKey, int]:
+    """The last offsets of what these records of writes claim of a place in the transaction."""
+    found: dict[ClaimKey, int] = {}
+    for claims in writes:
+        if isinstance(claims, TransactionalClaims) and claims.transaction == transaction:
+            for record in claims:
+                if record[:3] == key and record.state is not None:
+                    last = found.get(record[3:6], -1)
+                    found[record[3:6]] = max(last, record.state.last)
+    return found
 
 
 class PendingClaims:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import PLACE_BYTES, STALE_BYTES
-from kraftpy.core.groups.individual.pending import PendingClaims
+from kraftpy.core.groups.individual.pending import LogKey, PendingClaims
 from kraftpy.core.groups.individual.plan import Entry, Key
 from kraftpy.core.groups.records import NO_TIMESTAMP
 from kraftpy.protocol.errors import ErrorCode
@@ -97,6 +97,19 @@ class Place:
     def __bool__(self) -> bool:
         jobs = self.jobs or self.held
         return bool(self.coverage.count or jobs or self.stale or self.pending)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nothing waits to be written but what somebody claims now."""
+        return self.is_settled and not (self.stale or self.pending)
+
+    def is_passed(self, stable: int, key: LogKey) -> bool:
+        """Whether what is committed says what a transaction's record does."""
+        last = self.pending.ended[key].last
+        low, high, first = key[0]
+        return last < stable or (
+            self.coverage.growth(Claim(low, high, max(first, stable), last)) is None
+        )
 
     def size(self, key: Key) -> Size:
         """What is kept under this key."""

@@ -67,7 +67,7 @@ class Plan:
         self._old = coverage
         self._stale = stale
         self._topic_id = topic_id
-        self._new = coverage.copy()
+        self._new = coverage.draft()
         self._begin = stable
         self._ranges_max = ranges_max
         self._max_bytes = coverage.size_bytes + room_bytes
@@ -178,6 +178,32 @@ class Plan:
     def _is_void(self, was: tuple[int, int, int], now: tuple[int, int, int] | None) -> bool:
         """Whether a claim goes for another reason than that the stable offset passes it."""
         return now is not None or was[1] >= self.stable
+
+
+def short_write(
+    coverage: Coverage, entry: Entry, stable: int, ranges_max: int, room_bytes: int, now_ms: int
+) -> tuple[int, ClaimRecord] | None:
+    """What a plan makes of one claim that is a new range, or has one go on at its end.
+
+    Returns how much more memory it takes, and the record; None if other claims have to do with it,
+    the stable offset may move, or there is no room.
+    """
+    if len(entry.claims) != 1 or entry.discard_from is not None:
+        return None
+    (claim,) = entry.claims
+    low, high, first, _ = claim
+    growth = coverage.growth(claim) if first >= stable else None  # Else it is cut off.
+    if growth is None or growth.merged:
+        return None
+    if growth.first <= stable and coverage.may_pass(stable, low, high):
+        return None
+    more_bytes = 0
+    if growth.first == first:
+        more_bytes = coverage.size_bytes_with(low, high) - coverage.size_bytes
+        if coverage.count >= ranges_max or more_bytes > room_bytes:
+            return None
+    state = ClaimState(entry.topic_id, growth.last, entry.leader_epoch, now_ms)
+    return more_bytes, ClaimRecord(*entry.key, low, high, growth.first, state)
 
 
 class Waits:

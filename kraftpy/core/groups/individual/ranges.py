@@ -58,6 +58,10 @@ class RangeSet:
         at = bisect_left(self._lasts, offset)
         return (self._firsts[at], self._lasts[at]) if at < len(self._firsts) else None
 
+    def ends_below(self, offset: int) -> bool:
+        """Whether `discard_below` would take anything away."""
+        return bool(self._lasts) and self._lasts[0] < offset
+
     def growth(self, first: int, last: int) -> Growth | None:
         """What `add` would make; None if the set has the whole range already."""
         start, end = self._touched(first, last)
@@ -151,6 +155,11 @@ class EpochRanges(RangeSet):
         return self._firsts[at], self._lasts[at], self._epochs[at]
 
     def add(self, first: int, last: int, leader_epoch: int = -1) -> Growth | None:
+        if not self._lasts or first > self._lasts[-1] + 1:  # As nearly always.
+            self._firsts.append(first)
+            self._lasts.append(last)
+            self._epochs.append(leader_epoch)
+            return Growth(first, last, ())
         growth = self.growth(first, last)
         if growth is not None:
             start, end = self._touched(first, last)
@@ -163,13 +172,16 @@ class EpochRanges(RangeSet):
                 self._trim()
         return growth
 
-    def put(self, first: int, last: int, leader_epoch: int) -> None:
-        """The range that begins here ends there now, be it sooner or later than before."""
+    def put(self, first: int, last: int, leader_epoch: int) -> Growth | None:
+        """The range that begins here ends there now, be it sooner or later than before.
+
+        None unless the set has more now.
+        """
         at = bisect_left(self._firsts, first)
         if at < len(self._firsts) and self._firsts[at] == first and self._lasts[at] > last:
             self._lasts[at], self._epochs[at] = last, leader_epoch
-        else:
-            self.add(first, last, leader_epoch)
+            return None
+        return self.add(first, last, leader_epoch)
 
     def extend(self, firsts: list[int], lasts: list[int], epochs: list[int]) -> bool:
         """Adds ascending ranges, if all lie apart, behind those that there are; else nothing."""

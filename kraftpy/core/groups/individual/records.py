@@ -28,6 +28,7 @@ from kraftpy.protocol.key_hash import HASH_MAX
 _VERSION = 0
 _IN_TRANSACTION = 1
 _INT16 = struct.Struct(">h")
+_KEY_FRONT = struct.Struct(">hh")
 _PARTITION = struct.Struct(">i")
 _KEY_END = struct.Struct(">iqqq")
 _TRANSACTION = struct.Struct(">qh")
@@ -77,23 +78,16 @@ class ClaimRecord(NamedTuple):
 def encode_record(record: ClaimRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value bytes; ValueError for a name that is too long for its field."""
     group_id, topic, partition, low, high, first, state, transaction = record
-    key = b"".join(
-        (
-            _INT16.pack(_VERSION if transaction is None else _IN_TRANSACTION),
-            _text(group_id),
-            _text(topic),
-            _KEY_END.pack(partition, low, high, first),
-            b"" if transaction is None else _TRANSACTION.pack(*transaction),
-        )
-    )
+    group, name = group_id.encode(), topic.encode()
+    if len(group) > STRING_MAX_BYTES or len(name) > STRING_MAX_BYTES:
+        size, text = max((len(group), group_id), (len(name), topic))
+        raise ValueError(f"{text[:50]!r}... is too long for a claim: {size} bytes")
+    version = _VERSION if transaction is None else _IN_TRANSACTION
+    front = _KEY_FRONT.pack(version, len(group)) + group + _INT16.pack(len(name)) + name
+    key = front + _KEY_END.pack(partition, low, high, first)
+    if transaction is not None:
+        key += _TRANSACTION.pack(*transaction)
     return key, None if state is None else CLAIM_VALUE.pack(_VERSION, *state) + _NO_TAGS
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    if len(data) > STRING_MAX_BYTES:
-        raise ValueError(f"{text[:50]!r}... is too long for a claim: {len(data)} bytes")
-    return _INT16.pack(len(data)) + data
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:

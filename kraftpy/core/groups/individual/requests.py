@@ -19,6 +19,7 @@ from kraftpy.protocol.extensions import (
     SLICES_TAG,
     WAIT_FOR_STABLE_TAG,
     YES,
+    Slice,
     cut_ranges,
     cut_slices,
     decode_int64,
@@ -82,23 +83,32 @@ class Reader:
 
     def read(self, offset: int, tags: Mapping[int, bytes]) -> Claimed | None:
         """What a partition's tags say; None if that can't be."""
-        for tag in _TAGS & tags.keys():
-            self._left_bytes -= len(tags[tag])
+        whole_data = tags.get(OFFSET_RANGES_TAG)
+        slices_data = tags.get(SLICES_TAG)
+        discard_data = tags.get(DISCARD_FROM_TAG)
+        for data in (whole_data, slices_data, discard_data):
+            if data is not None:
+                self._left_bytes -= len(data)
         if self._left_bytes < 0:
             raise ManyClaims
+        slices: list[Slice] = []
+        discard_from = None
         try:
-            whole = decode_ranges(tags.get(OFFSET_RANGES_TAG, b"\1"), self._left)
-            slices = decode_slices(tags.get(SLICES_TAG, b"\1"), self._left - len(whole))
-            discard_from = None
-            if DISCARD_FROM_TAG in tags:
-                discard_from = decode_int64(tags[DISCARD_FROM_TAG])
+            if whole_data is not None:
+                slices.append((*WHOLE, decode_ranges(whole_data, self._left)))
+                self._left -= len(slices[0][2])
+            if slices_data is not None:
+                parts = decode_slices(slices_data, self._left)
+                if not _ascend([each[:2] for each in parts], HASH_MAX):
+                    return None
+                slices += parts
+                self._left -= sum([len(ranges) or 1 for _, _, ranges in parts])
+            if discard_data is not None:
+                discard_from = decode_int64(discard_data)
         except DecodeError:
             return None
-        self._left -= len(whole) + sum(max(1, len(ranges)) for _, _, ranges in slices)
         claims = []
-        if slices and not _ascend([(low, high) for low, high, _ in slices], HASH_MAX):
-            return None
-        for low, high, ranges in [(*WHOLE, whole), *slices]:
+        for low, high, ranges in slices:
             if not _ascend(ranges, _LAST_MAX):
                 return None
             claims += [Claim(low, high, first, last) for first, last in ranges]

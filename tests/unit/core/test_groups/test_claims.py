@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraftpy.core.groups.individual.places import ClaimsLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import OFFSET_RANGES_TAG, SLICES_TAG, encode_ranges
 from kraftpy.protocol.key_hash import HASH_MAX
 
-from .claims_driver import HIGH, KEY, LOW, ClaimsDriver, discard_from, ranges, sliced
+from .claims_driver import HALF, HIGH, KEY, LOW, ClaimsDriver, discard_from, ranges, sliced
 
 OK = ErrorCode.NONE
 TOO_OLD = ErrorCode.INDIVIDUAL_COMMIT_TOO_OLD
@@ -351,3 +353,28 @@ def test_epochs_are_those_of_the_last_offset() -> None:
     assert coverage.slices() == [(0, HASH_MAX, [(1, 12, 4)])]
     driver.claim(ranges((0, 0)), epoch=1)
     assert driver.machine.fetch("g", [("t", [0])]) == [("t", [(0, 13, 4, "")])]
+
+
+_halves = st.sampled_from([LOW, HIGH, (0, HASH_MAX), (HALF // 2, HASH_MAX - 1)])
+_steps = st.tuples(_halves, st.integers(35, 60), st.integers(0, 8))
+
+
+@given(st.lists(_steps, max_size=20), st.sampled_from([2, 20_000]))
+def test_what_is_written_without_a_plan_is_what_a_plan_makes(
+    steps: list[tuple[tuple[int, int], int, int]], most: int
+) -> None:
+    """Offset for offset and record for record, also where there is no room."""
+    drivers = []
+    for planned in (False, True):
+        driver = begun(40, individual_commit_max_ranges=most)
+        answers = []
+        for hashes, first, more in steps:
+            place = driver.machine.claims.places.get("g", {}).get(KEY)
+            if planned and place is not None:  # It has to be looked at again: no short way.
+                place.is_settled = False
+            token = driver.claim(sliced((hashes, [(first, first + more)])))
+            answers.append(driver.answer(token))
+        check(driver)
+        drivers.append((answers, driver.logs, driver.claim_memory.used_bytes))
+        assert driver.machine.claims.duplicates <= len(steps)
+    assert drivers[0] == drivers[1]

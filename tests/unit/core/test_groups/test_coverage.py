@@ -151,3 +151,42 @@ def test_nothing_is_claimed_from_where_the_log_was_cut(
     assert before - {(each.low, each.high, each.first) for each in gone} == names
     assert set(shorter) <= set(coverage)
     assert coverage.count == len(list(coverage))
+
+
+def _rows(coverage: Coverage) -> list[object]:
+    return [*coverage.slices(), coverage.count]
+
+
+@given(st.lists(_claims(), max_size=10), st.lists(_claims(), max_size=4), _offsets, _offsets)
+def test_what_is_drafted_changes_the_draft_alone(
+    claims: list[Claim], more: list[Claim], below: int, cut: int
+) -> None:
+    coverage = Coverage()
+    for claim in claims:
+        coverage.add(claim)
+    before = _rows(coverage)
+    draft, copy = coverage.draft(), coverage.copy()
+    for claim in more:
+        assert draft.add(claim, 3) == copy.add(claim, 3)
+        assert draft.remove(claim[:3]) == copy.remove(claim[:3])
+        draft.put(claim, 4)
+        copy.put(claim, 4)
+    assert sorted(draft.discard_below(below)) == sorted(copy.discard_below(below))
+    assert draft.discard_from(cut) == copy.discard_from(cut)
+    row = (50, 51, 1, b"", 0)
+    assert draft.extend(*part(0, 3), [row]) == copy.extend(*part(0, 3), [row])
+    assert _rows(draft) == _rows(copy)
+    assert _rows(coverage) == before
+
+
+@given(st.lists(_claims(), max_size=10), _claims(), _offsets)
+def test_no_claim_passes_an_offset_that_none_may(
+    claims: list[Claim], claim: Claim, offset: int
+) -> None:
+    coverage = Coverage()
+    for each in claims:
+        coverage.add(each)
+    offset = coverage.stable_from(offset)
+    may = coverage.may_pass(offset, claim.low, claim.high)
+    coverage.add(claim)
+    assert may or coverage.stable_from(offset) == offset
