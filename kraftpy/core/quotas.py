@@ -13,7 +13,8 @@ Rules:
   is over it waits until that is no longer so if nothing else comes, as Kafka's
   `QuotaUtils.throttleTime` has it.
 * Times are arguments, in seconds of one monotonic clock. What is kept of clients is bounded: those
-  that were idle for longest are forgotten first.
+  that were idle for longest are forgotten first, and whoever was idle for eleven seconds when
+  another one comes.
 """
 
 from __future__ import annotations
@@ -187,6 +188,11 @@ class Rate:
                 return
         windows.append([now_s, now_s, amount])
 
+    @property
+    def last_s(self) -> float:
+        """When something came last."""
+        return self._windows[-1][1] if self._windows else -math.inf
+
     def take_back(self, amount: float, now_s: float) -> None:
         """It didn't come after all; `now_s` is when `record` was told of it."""
         self.record(-amount, now_s)
@@ -309,13 +315,16 @@ class Ledger:
                 return value, counted
         return None
 
-    def _rate(self, counted: _Counted) -> Rate:
+    def _rate(self, counted: _Counted, now_s: float) -> Rate:
         rates = self._rates
         rate = rates.get(counted)
         if rate is None:
             rate = rates[counted] = Rate()
-            if len(rates) > self._clients_max:
-                rates.popitem(last=False)
+            while len(rates) > 1:
+                oldest = next(iter(rates))
+                if len(rates) <= self._clients_max and now_s - rates[oldest].last_s < _KEPT_S:
+                    break
+                del rates[oldest]
         else:
             rates.move_to_end(counted)
         return rate
@@ -325,7 +334,7 @@ class Ledger:
         found = self._resolve(user, client_id)
         if found is None:
             return 0.0
-        rate = self._rate(found[1])
+        rate = self._rate(found[1], now_s)
         rate.record(amount, now_s)
         return rate.over_s(found[0], now_s)
 
@@ -340,7 +349,7 @@ class Ledger:
         found = self._resolve(user, client_id)
         if found is None:
             return 0.0
-        rate = self._rate(found[1])
+        rate = self._rate(found[1], now_s)
         is_alone = rate.total(now_s) <= 0
         rate.record(amount, now_s)
         over_s = rate.over_s(found[0], now_s)

@@ -34,6 +34,7 @@ from kraftpy.core.metadata import (
     LevelRaised,
     MetadataState,
     PartitionChanged,
+    QuotasChanged,
     ResourceType,
     ScramChanged,
     TokensRemoved,
@@ -53,6 +54,7 @@ from kraftpy.server.cluster.logins import gates, login_of_broker, still_known, t
 from kraftpy.server.cluster.membership import Membership
 from kraftpy.server.cluster.metadata_events import (
     tell_broker,
+    tell_level,
     tell_topic_created,
     tell_topic_deleted,
 )
@@ -71,6 +73,7 @@ from kraftpy.server.network.addresses import (
     inter_broker_endpoint,
     node_for,
 )
+from kraftpy.server.network.client_quotas import ClientQuotas
 from kraftpy.server.network.dialing import Dialer
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
 from kraftpy.server.network.listener import Listener
@@ -151,10 +154,12 @@ class Broker:
         self.leader_throttle = Throttle(config.leader_replication_throttled_rate, loop.time())
         self.follower_throttle = Throttle(config.follower_replication_throttled_rate, loop.time())
         self.dispatcher = Dispatcher(self, handlers)
+        self.quotas = ClientQuotas(self.dispatcher, handlers)
         self.tokens = token_logins(config, lambda: self.metadata)
         doors = gates(config, lambda: self.metadata, credentials.secret, self.tokens)
         quotas = lambda: self.metadata.quotas  # noqa: E731 - a snapshot replaces them
-        self.listener = Listener(loop, config, self.dispatcher, self._disconnected, doors, quotas)
+        ended = self.fetch_sessions.connection_closed  # what was kept for a connection alone
+        self.listener = Listener(loop, config, self.dispatcher, ended, doors, quotas)
         self.dialer = Dialer(
             partial(inter_broker_endpoint, self),
             self.listener.tls.dial_context,
@@ -227,6 +232,7 @@ class Broker:
             self.logs.join_cluster(cluster_id)
         self.logs.begin()
         self._live = True
+        self.quotas.changed(self.metadata.quotas)
         self.replicas.load(self.metadata, self.topic_config)
         for coordinator in self.coordinators:
             coordinator.start()
@@ -325,6 +331,7 @@ class Broker:
         self._topic_configs.clear()
         if self._live:
             self._set_config()
+            self.quotas.changed(self.metadata.quotas)
             self.replicas.load(self.metadata, self.topic_config)
             self.replicas.update_configs(self.topic_config)
             gone = [
@@ -383,10 +390,10 @@ class Broker:
                 self._end_sessions()
             case AclsChanged(added=added, deleted=deleted):
                 tell_acls(added, deleted)
-            case LevelRaised(level=level):
-                log.info("the metadata has level %d now", level)
-            case FeatureChanged(name=name, new=level):
-                log.info("the feature %s has level %d now", name, level)
+            case QuotasChanged():
+                self.quotas.changed(self.metadata.quotas)
+            case LevelRaised() | FeatureChanged():
+                tell_level(change)
 
     def _end_sessions(self) -> None:
         """Hangs up on those who have logged in and couldn't any more."""
@@ -456,10 +463,6 @@ class Broker:
         if not self._live:
             return "starting"
         return "fenced" if own is None or not own.active else "up"
-
-    def _disconnected(self, peer: str) -> None:
-        """What was kept for a connection alone ends with it."""
-        self.fetch_sessions.connection_closed(peer)
 
     # -- what handlers ask
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from logging import INFO, WARNING
 
-from kraftpy.core.metadata import Broker, Topic
+from kraftpy.core.metadata import Broker, FeatureChanged, LevelRaised, Topic
 from kraftpy.events import emit
 
 log = logging.getLogger(__name__)
@@ -41,3 +41,11 @@ def tell_broker(old: Broker | None, new: Broker | None) -> None:
         emit(log, INFO, "broker-unfenced", broker=new.id, epoch=new.epoch)
     elif new.in_controlled_shutdown and not old.in_controlled_shutdown:
         emit(log, INFO, "broker-shutting-down", broker=new.id, epoch=new.epoch)
+
+
+def tell_level(change: LevelRaised | FeatureChanged) -> None:
+    """The metadata, or a feature, has another level."""
+    if isinstance(change, LevelRaised):
+        log.info("the metadata has level %d now", change.level)
+    else:
+        log.info("the feature %s has level %d now", change.name, change.new)

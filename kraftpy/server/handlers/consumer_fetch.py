@@ -290,11 +290,26 @@ class Fetch:
             self._broker.replicas.refetched(partition, wanted.fetch_offset, wanted.max_bytes)
 
     def _respond(self, results: list[Result]) -> FetchResponse:
+        if self._is_too_much():
+            return self._nothing()
         response = self._response()
         self._add(response, {}, results)
         if self._errors:
             at_once(naming_leaders_of_fetch(self._broker, self._ctx, response))
         return response
+
+    def _is_too_much(self) -> bool:
+        """Whether what was found would be over the client's quota; else it's counted."""
+        used = self._ctx.used
+        return used is not None and not used.may_send(self._size_bytes)
+
+    def _nothing(self) -> FetchResponse:
+        """The answer while the client is over its quota: a session remains as it was (KIP-219)."""
+        if self._session is None or self._incremental:
+            return self._response()
+        # Who gets nothing for a whole fetch begins another session (Kafka's clients do).
+        self._broker.fetch_sessions.close(self._session.id)
+        return FetchResponse()
 
     def _response(self) -> FetchResponse:
         session = self._session
@@ -394,6 +409,8 @@ class LongFetch(Fetch):
         return results
 
     async def _respond_all(self, results: list[Result]) -> FetchResponse:
+        if self._is_too_much():
+            return self._nothing()
         response = self._response()
         topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
         pace = Pace()

@@ -12,7 +12,8 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
   frame once it returned.
 * Responses leave in the order of their requests. Requests marked `concurrent` (Produce) may be
   handled while earlier ones of that kind still wait; behind any other unanswered request, or behind
-  unsent output, the connection stops taking requests, as Kafka's broker mutes it.
+  unsent output, the connection stops taking requests, as Kafka's broker mutes it; so it does for a
+  while when its client is over a quota (`mute`).
 * The responses that one readable event produced leave together, up to CORK_MAX_BYTES.
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
@@ -101,6 +102,7 @@ class Connection:
         "_loop",
         "_max_frame_bytes",
         "_max_frame_setting",
+        "_muted",
         "_on_close",
         "_outbox",
         "_pending",
@@ -137,6 +139,7 @@ class Connection:
         on_close: Callable[[Connection], None],
     ) -> None:
         self.session = session
+        session.connection = self
         self.peer = session.peer
         self.closed = False
         self.draining = False
@@ -164,6 +167,7 @@ class Connection:
         self._waiting_bytes = 0  # answers behind an earlier one
         self._answers_held_bytes = 0  # what of both is counted in `answer_memory`
         self._blocked = False
+        self._muted: asyncio.TimerHandle | None = None
         self._reading = False
         self._resume_reading()
 
@@ -410,6 +414,7 @@ class Connection:
         while not self.closed:
             self._blocked = (
                 self._outbox.blocked
+                or self._muted is not None
                 or len(pending) >= MAX_WAITING_RESPONSES
                 or self._waiting_bytes >= WAITING_MAX_BYTES
                 # Nothing is taken behind a request that may not overlap, so it is the last one.
@@ -429,6 +434,28 @@ class Connection:
                 break
         if not self.closed and not self.request_memory.is_waiting(self):
             self._resume_reading()
+
+    def mute(self, wait_s: float) -> None:
+        """Takes no request for so long; answers that are due still leave."""
+        if self.closed:
+            return
+        until_s = self._loop.time() + wait_s
+        if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
+            self._muted.cancel()
+        self._blocked = True
+        self._muted = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active = perf_counter()  # that nothing was taken meanwhile isn't the peer's fault
+        self._unblock()
+
+    @property
+    def muted(self) -> bool:
+        """Whether it takes no request because its client has had too much."""
+        return self._muted is not None
 
     # -- writing
 
@@ -482,6 +509,9 @@ class Connection:
                 client=self.client_id,
                 reason=reason,
             )
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._pause_reading()
         self.request_memory.forget(self, self._reserved)
         self._reserved = 0

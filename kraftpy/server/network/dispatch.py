@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -45,10 +44,12 @@ from kraftpy.server.network.long_answers import AnswerBuilders, LongAnswer
 from kraftpy.server.network.long_requests import LONG_REQUEST_BYTES, LongRequest, LongRequests
 from kraftpy.server.network.produce_size import is_large_by_records
 from kraftpy.server.network.prompt_future import PromptFuture, when_done
+from kraftpy.server.network.slow_requests import SlowRequests
 from kraftpy.storage.segment import FileSlice
 
 if TYPE_CHECKING:
     from kraftpy.server.network.connection import Connection, Slot
+    from kraftpy.server.network.quota_use import Used
     from kraftpy.server.network.sending import Part
     from kraftpy.server.network.session import Session
 
@@ -79,7 +80,8 @@ class RequestContext:
     wait. It counts in `errors` what isn't the error of the whole request. `answer_full` is for
     `elements`; `many`: the request has more than FEW_ELEMENTS, and its handler should let others
     have the loop in between. `needs`, if an authorizer was asked for it, is what the commands that
-    come of the request are allowed by: operation, type and name of each resource.
+    come of the request are allowed by: operation, type and name of each resource. `used`, if its
+    client has a quota that the request counts for, is what it takes of that.
     """
 
     __slots__ = (
@@ -95,6 +97,7 @@ class RequestContext:
         "needs",
         "patience_s",
         "session",
+        "used",
     )
 
     let_overlap: Callable[[], None]
@@ -114,6 +117,7 @@ class RequestContext:
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
         self.session = session
+        self.used: Used | None = None
         self.may_overlap: bool | None = None
         self.patience_s = 0.0
 
@@ -130,32 +134,6 @@ class HandlerSpec:
         self.function = function
         self.concurrent = concurrent
         self.long = long
-
-
-class SlowRequests:
-    """Tells of requests that take longer than `limit_s`."""
-
-    __slots__ = ("limit_s",)
-
-    def __init__(self) -> None:
-        self.limit_s = math.inf
-
-    def set_limit(self, limit_ms: int) -> None:
-        """What `kraftpy.log.slow.request.ms` says; 0: never tells."""
-        self.limit_s = limit_ms / 1000 if limit_ms else math.inf
-
-    def tell(self, route: _Route, client: Connection | RequestContext, took_s: float) -> None:
-        """A request took that long."""
-        emit(
-            log,
-            logging.WARNING,
-            "slow-request",
-            api=REQUEST_NAMES[route.key].removesuffix("Request"),
-            version=route.version,
-            milliseconds=round(took_s * 1000),
-            client=client.client_id,
-            peer=client.session.peer,
-        )
 
 
 class _Route:
@@ -301,6 +279,11 @@ class Dispatcher:
         """Of each API that has been asked for, with all requests that `handled` knows of."""
         self._count()
         return self._numbers
+
+    def use(self, table: Mapping[ApiKey, HandlerSpec]) -> None:
+        """Has these handlers, of the same APIs, take requests from now on."""
+        self._table = table
+        self._routes.clear()
 
     def handler(self, key: ApiKey) -> Handler:
         """What answers such requests, for one that came in another's envelope."""
@@ -558,6 +541,7 @@ def _long_answer(
         response,
         context,
         route.numbers.errors,
+        context.used,
     )
 
 

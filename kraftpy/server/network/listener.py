@@ -290,7 +290,8 @@ class Listener:
         self._answer_memory.expire(now_s)
         idle_s = self._config.connections_max_idle_ms / 1000
         if idle_s > 0:
-            for connection in [c for c in self._connections if now_s - c.last_active > idle_s]:
+            idle = [c for c in self._connections if now_s - c.last_active > idle_s and not c.muted]
+            for connection in idle:
                 connection.close(None)
         self._sweeper = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
 

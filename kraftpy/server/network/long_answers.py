@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from kraftpy.server.network.connection import Connection
+    from kraftpy.server.network.quota_use import Used
     from kraftpy.server.network.sending import Part
 
 SLICE_MAX_S = 0.005
@@ -174,6 +175,7 @@ class LongAnswer:
         "_pieces",
         "_reserved_bytes",
         "_size_bytes",
+        "_used",
         "parts",
     )
 
@@ -186,9 +188,11 @@ class LongAnswer:
         response: Any,
         asked: Asked,
         errors: Counter[int],
+        used: Used | None = None,
     ) -> None:
         self._connection = connection
         self._asked = asked
+        self._used = used
         self._limit_bytes = min(ANSWER_MAX_BYTES, connection.answer_memory.limit_bytes // 2)
         self._pieces: list[Any] = []
         self._size_bytes = 0
@@ -203,7 +207,14 @@ class LongAnswer:
 
         Raises KafkaError with INVALID_REQUEST if it is too large.
         """
-        deadline_s = perf_counter() + SLICE_MAX_S
+        began_s = perf_counter()
+        try:
+            return self._advance(began_s + SLICE_MAX_S)
+        finally:
+            if self._used is not None:
+                self._used.encode(perf_counter() - began_s)
+
+    def _advance(self, deadline_s: float) -> bool:
         pieces = self._pieces
         for _ in self._encoding:
             if len(pieces) >= _PIECES_MAX:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import socket
+from typing import Protocol
 
 from kraftpy.core.security.authorizer import View
 from kraftpy.core.security.principals import ANONYMOUS, Principal
+
+
+class Muted(Protocol):
+    """A connection, as far as quotas go; `taken_s` is when it took what is handled now."""
+
+    taken_s: float
+
+    def mute(self, wait_s: float) -> None:
+        """Takes no request for so long."""
 
 
 class Session:
@@ -13,6 +23,7 @@ class Session:
 
     `host` and `peer` are the client's address without and with its port; `listener` is the name of
     the listener, `local_host` and `local_port` the address that the client has connected to.
+    `connection` is the one that it is of, None for what was passed on.
     `mechanism` is what it has logged in by, None without a login, and `expires_s` when that ends,
     as a time of the loop; None: never. `view` is what the principal may do, None where there is no
     authorizer or it wasn't asked yet. `token_id` is the delegation token that it has logged in by.
@@ -22,6 +33,7 @@ class Session:
     """Whether another broker has sent the request on."""
 
     __slots__ = (
+        "connection",
         "expires_s",
         "host",
         "listener",
@@ -43,6 +55,7 @@ class Session:
         principal: Principal = ANONYMOUS,
     ) -> None:
         self.principal = principal
+        self.connection: Muted | None = None
         self.mechanism: str | None = None
         self.token_id: str | None = None
         self.expires_s: float | None = None

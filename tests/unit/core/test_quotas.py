@@ -205,6 +205,18 @@ def test_what_could_wait_for_ever_passes_alone() -> None:
     assert ledger.record_if_within("u", "c", 5000, 16.0) == 0
 
 
+def test_who_was_idle_is_forgotten_when_another_comes() -> None:
+    quotas = table({((CLIENT_ID, None),): {KEY: 100.0}})
+    ledger = Ledger(KEY, quotas)
+    for number in range(5):
+        ledger.record("u", f"early-{number}", 1.0, 50.0)
+    ledger.record("u", "early-0", 1.0, 60.0)
+    ledger.record("u", "late", 1.0, 60.9)
+    assert len(ledger) == 6
+    ledger.record("u", "later", 1.0, 61.0)
+    assert len(ledger) == 3, "early-0, late, later"
+
+
 def test_many_invented_client_ids_take_no_more_memory() -> None:
     """Trap 20 of security, quotas: what a client makes up is bounded, in number and in length."""
     ledger = Ledger(KEY, table({entity_of([(CLIENT_ID, None)]): {KEY: 10.0}}), clients_max=50)

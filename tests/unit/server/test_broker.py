@@ -10,6 +10,7 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.core.security.authorizer import Authorizer
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.broker import Broker
+from kraftpy.server.network.client_quotas import ClientQuotas
 from kraftpy.server.network.dispatch import Dispatcher
 from kraftpy.server.network.throttle import Throttle
 
@@ -70,6 +71,7 @@ def test_a_snapshot_carries_changed_settings_and_deleted_topics() -> None:
     broker.replicas = broker.groups = broker.listener = Recorder(calls)  # type: ignore[assignment]
     broker.logs = SimpleNamespace(cleaner=broker.listener)  # type: ignore[assignment]
     broker.dispatcher = Dispatcher(broker, {})
+    broker.quotas = ClientQuotas(broker.dispatcher, {})
     broker.coordinators = [broker.groups]
     broker._membership = broker.replicas  # type: ignore[assignment]
     broker.leader_throttle = broker.follower_throttle = Throttle(1, 0.0)

@@ -414,3 +414,90 @@ async def test_request_memory_stops_readers_and_wakes_them() -> None:
         assert await second_answer == frame_of(body)
         await sending
         await rest
+
+
+# -- connections of clients that are over a quota
+
+
+async def test_trap_20_muted_and_pipelined() -> None:
+    """What is sent to a muted connection stays bytes, a few, and is answered in order later."""
+    async with connected() as peer:
+
+        def handle(connection: Connection, frame: bytes) -> None:
+            connection.respond([frame_of(frame)])
+            if frame.startswith(b"first"):
+                connection.mute(1000.0)
+
+        peer.handle = handle
+        bodies = [b"first", *(b"%06d" % number + bytes(2_000) for number in range(2_000))]
+        stream = b"".join(map(frame_of, bodies))
+        sending = asyncio.ensure_future(peer.send(stream))
+        assert await peer.receive(9) == frame_of(b"first")
+        connection = peer.connection
+        await until(lambda: not connection._reading)
+        assert peer.frames == [b"first"]
+        assert len(connection._inbox) < module.READ_AHEAD_MAX_BYTES + module.SCRATCH_BYTES
+        assert peer.memory.used_bytes == 0
+        assert not sending.done()
+        connection._muted.cancel()  # type: ignore[union-attr] # its time is over
+        connection._unmute()
+        assert await peer.receive(len(stream) - 9) == stream[9:]
+        await sending
+        assert peer.frames == bodies
+
+
+async def test_a_muted_connection_goes_on_by_itself() -> None:
+    async with connected() as peer:
+
+        def handle(connection: Connection, frame: bytes) -> None:
+            connection.respond([frame_of(frame)])
+            connection.mute(0.001)
+
+        peer.handle = handle
+        stream = frame_of(b"one") + frame_of(b"two") + frame_of(b"three")
+        await peer.send(stream)
+        assert await peer.receive(len(stream)) == stream
+
+
+async def test_the_longest_wait_counts_and_answers_that_are_due_leave() -> None:
+    async with connected() as peer:
+        slots: list[Slot] = []
+
+        def handle(connection: Connection, frame: bytes) -> None:
+            if frame == b"parks":
+                slots.append(connection.defer(concurrent=True))
+            else:
+                connection.respond([frame_of(frame)])
+                connection.mute(1000.0)
+                connection.mute(0.001)
+
+        peer.handle = handle
+        await peer.send(frame_of(b"parks") + frame_of(b"mutes") + frame_of(b"waits"))
+        await until(lambda: peer.connection.muted)
+        peer.connection.complete(slots[0], [frame_of(b"parked")])
+        assert await peer.receive(19) == frame_of(b"parked") + frame_of(b"mutes")
+        await asyncio.sleep(0.01)
+        assert peer.frames == [b"parks", b"mutes"]
+        assert peer.connection.muted
+
+
+async def test_a_muted_connection_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep leaves it, and when it goes on it has as long as any other."""
+    async with connected() as muted, connected() as idle:
+        muted.connection.mute(1000.0)
+        loop = asyncio.get_running_loop()
+        config = BrokerConfig.from_properties({"connections.max.idle.ms": "1000"})
+        listener = Listener(loop, config, Dispatcher(None, {}), lambda _: None)
+        listener._connections = {muted.connection, idle.connection}
+        for each in listener._connections:
+            each.last_active -= 60.0
+        listener._sweep()
+        assert listener._sweeper is not None
+        listener._sweeper.cancel()
+        assert idle.connection.closed
+        assert not muted.connection.closed
+        muted.connection._muted.cancel()  # type: ignore[union-attr]
+        muted.connection._unmute()
+        listener._sweep()
+        listener._sweeper.cancel()
+        assert not muted.connection.closed
