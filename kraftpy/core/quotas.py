@@ -255,6 +255,41 @@ _Counted = tuple[str | None, str | None]
 """Who is counted together: all of this user and client id; None stands for all."""
 
 
+def _shortened(user: str, client_id: str | None) -> tuple[str, str]:
+    """No quota has a longer name, so what is cut off can't matter, but it would take memory."""
+    return user[: NAME_LENGTH_MAX + 1], (client_id or "")[: NAME_LENGTH_MAX + 1]
+
+
+def _look_up(
+    quotas: QuotaTable, key: str, user: str, client_id: str
+) -> tuple[float, _Counted] | None:
+    """The first of Kafka's eight levels that there is, and who is counted together."""
+    if not quotas.anybody_has(key):
+        return None
+    both, users, clients = (user, client_id), (user, None), (None, client_id)
+    levels: tuple[tuple[Entity, _Counted], ...] = (
+        (((CLIENT_ID, client_id), (USER, user)), both),
+        (((CLIENT_ID, None), (USER, user)), both),
+        (((USER, user),), users),
+        (((CLIENT_ID, client_id), (USER, None)), both),
+        (((CLIENT_ID, None), (USER, None)), both),
+        (((USER, None),), users),
+        (((CLIENT_ID, client_id),), clients),
+        (((CLIENT_ID, None),), clients),
+    )
+    for entity, counted in levels:
+        value = quotas.get(entity).get(key)
+        if value is not None:
+            return value, counted
+    return None
+
+
+def mutation_limit(quotas: QuotaTable, user: str, client_id: str | None) -> float | None:
+    """How many partitions a second a client may have created and deleted; None: any."""
+    found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+    return None if found is None else found[0]
+
+
 class Ledger:
     """What clients have used of the quotas with one key."""
 
@@ -284,36 +319,16 @@ class Ledger:
         return None if found is None else found[0]
 
     def _resolve(self, user: str, client_id: str | None) -> tuple[float, _Counted] | None:
-        # No quota has a longer name, so what is cut off can't matter, but it would take memory.
-        who = user[: NAME_LENGTH_MAX + 1], (client_id or "")[: NAME_LENGTH_MAX + 1]
+        who = _shortened(user, client_id)
         try:
             return self._resolved[who]
         except KeyError:
             pass
-        found = self._look_up(*who)
+        found = _look_up(self._quotas, self.key, *who)
         if len(self._resolved) >= self._clients_max:
             self._resolved.clear()
         self._resolved[who] = found
         return found
-
-    def _look_up(self, user: str, client_id: str) -> tuple[float, _Counted] | None:
-        """The first of Kafka's eight levels that there is."""
-        both, users, clients = (user, client_id), (user, None), (None, client_id)
-        levels: tuple[tuple[Entity, _Counted], ...] = (
-            (((CLIENT_ID, client_id), (USER, user)), both),
-            (((CLIENT_ID, None), (USER, user)), both),
-            (((USER, user),), users),
-            (((CLIENT_ID, client_id), (USER, None)), both),
-            (((CLIENT_ID, None), (USER, None)), both),
-            (((USER, None),), users),
-            (((CLIENT_ID, client_id),), clients),
-            (((CLIENT_ID, None),), clients),
-        )
-        for entity, counted in levels:
-            value = self._quotas.get(entity).get(self.key)
-            if value is not None:
-                return value, counted
-        return None
 
     def _rate(self, counted: _Counted, now_s: float) -> Rate:
         rates = self._rates
@@ -357,3 +372,58 @@ class Ledger:
             return 0.0
         rate.take_back(amount, now_s)
         return over_s
+
+
+class MutationLedger:
+    """What clients have had changed of their `controller_mutation_rate`, in buckets."""
+
+    def __init__(self, clients_max: int = CLIENTS_MAX) -> None:
+        self._clients_max = clients_max
+        self._buckets: OrderedDict[_Counted, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(
+        self,
+        quotas: QuotaTable,
+        user: str,
+        client_id: str | None,
+        amount: float,
+        now_s: float,
+        *,
+        strict: bool,
+    ) -> tuple[bool, float]:
+        """Takes so many tokens; whether they were given, and for how many seconds to wait.
+
+        Nothing is given to a `strict` client that has to wait, another one gets them anyway.
+        """
+        found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+        if found is None:
+            return True, 0.0
+        limit, counted = found
+        bucket = self._bucket(counted)
+        over_s = bucket.over_s(limit, now_s)
+        if strict and over_s > 0:
+            return False, over_s
+        bucket.record(amount, limit, now_s)
+        return True, 0.0 if strict else bucket.over_s(limit, now_s)
+
+    def give_back(
+        self, quotas: QuotaTable, user: str, client_id: str | None, amount: float, now_s: float
+    ) -> None:
+        """They weren't used after all."""
+        found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+        if found is not None and found[1] in self._buckets:
+            self._buckets[found[1]].record(-amount, found[0], now_s)
+
+    def _bucket(self, counted: _Counted) -> Bucket:
+        buckets = self._buckets
+        bucket = buckets.get(counted)
+        if bucket is None:
+            bucket = buckets[counted] = Bucket()
+            if len(buckets) > self._clients_max:
+                buckets.popitem(last=False)
+        else:
+            buckets.move_to_end(counted)
+        return bucket

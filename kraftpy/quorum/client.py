@@ -35,6 +35,7 @@ from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.links import Link, Links
 from kraftpy.quorum.liveness import NO_EPOCH
 from kraftpy.quorum.messages import FromBroker, FromController, QuorumDescription
+from kraftpy.quorum.mutations import Charge
 from kraftpy.quorum.packing import unpack
 from kraftpy.quorum.port import MAX_COMMAND_SIZE_BYTES, CommandResult
 from kraftpy.quorum.state import (
@@ -70,9 +71,10 @@ class ProposalTimeout(Exception):
 class _Outstanding:
     """A proposal that waits for its answer; `envelope` is made when it is first sent."""
 
-    __slots__ = ("attempts", "client_id", "command", "envelope", "future", "sequence")
+    __slots__ = ("attempts", "charge", "client_id", "command", "envelope", "future", "sequence")
 
-    def __init__(self, sequence: int, command: dict[str, Any]) -> None:
+    def __init__(self, sequence: int, command: dict[str, Any], charge: Charge | None) -> None:
+        self.charge = charge
         self.sequence = sequence
         self.command = command
         self.future: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
@@ -188,8 +190,12 @@ class ControllerClient:
         self.broker_epoch = broker_epoch
         self._links.heartbeat()
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+    async def propose(
+        self, command: dict[str, Any], timeout_ms: int, charge: Charge | None = None
+    ) -> tuple[int, CommandResult]:
         """Has the quorum commit and apply `command`; returns its index and result.
+
+        `charge`: what it counts for. It is told there how long to wait.
 
         The result's error says whether the rules accepted it. An index of -1 means that it did
         not enter the log: KAFKA_STORAGE_ERROR if the controller's disk is full. Raises
@@ -200,7 +206,7 @@ class ControllerClient:
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._slots:
                 self._check_open()
-                item = _Outstanding(next(self._sequences), command)
+                item = _Outstanding(next(self._sequences), command, charge)
                 self._outstanding[item.sequence] = item
                 if self._links.leading is not None:
                     self._send(item)
@@ -349,9 +355,11 @@ class ControllerClient:
                     self._committed(index, envelope)
                 self._wake_waiters()
                 self._links.acknowledge()
-            case [FromController.REPLY, int(sequence), int(index), int(error), text, value]:
+            case [FromController.REPLY, int(sequence), int(index), int(error), text, value, *wait]:
                 item = self._outstanding.get(sequence)
                 if item is not None and not item.future.done():
+                    if item.charge is not None and wait:
+                        item.charge.wait_ms = max(item.charge.wait_ms, *map(int, wait))
                     self._answered(item, index, CommandResult(ErrorCode(error), text, value))
             case [FromController.SNAPSHOT, int(index), int(size), int(position), bytes(chunk)]:
                 self._snapshot_chunk(index, size, position, chunk)
@@ -380,7 +388,8 @@ class ControllerClient:
                 item.future.set_exception(ValueError(f"not a command: {error}"))
                 return
         item.attempts += 1
-        self._links.leading.send([FromBroker.PROPOSE, item.sequence, item.envelope])
+        charge = () if item.charge is None else (item.charge.pack(),)
+        self._links.leading.send([FromBroker.PROPOSE, item.sequence, item.envelope, *charge])
 
     def _send_again(self, item: _Outstanding) -> None:
         """The controller led no longer, or not yet; another one has got it already."""

@@ -44,6 +44,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.balancing import out_of_balance
 from kraftpy.quorum.liveness import Fencing, Liveness
 from kraftpy.quorum.messages import QuorumDescription, QuorumReplica
+from kraftpy.quorum.mutations import Charge, MutationQuotas
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Quorum
 from kraftpy.quorum.state import CLIENT_ID_SIZE_BYTES, command_of, pack_envelope, type_of
 from kraftpy.quorum.token_expiry import TokenExpiry
@@ -104,6 +105,7 @@ class ActiveController:
             settings.broker_session_timeout_ms, settings.broker_disconnect_grace_ms
         )
         self._proposer = _Proposer(quorum)
+        self._mutations = MutationQuotas(lambda: self._metadata().quotas, self._loop.time)
         self._leads = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,6 +147,20 @@ class ActiveController:
                 return refused
         return self._quorum.propose(envelope)
 
+    def propose_for(self, charge: Charge, envelope: bytes) -> asyncio.Future[Applied]:
+        """The same of a client that has a quota for that."""
+        if not self._leads:
+            return self.propose(envelope)
+        try:
+            self._mutations.take(charge)
+        except ProposalRefusedError as refusal:
+            refused: asyncio.Future[Applied] = self._loop.create_future()
+            refused.set_exception(refusal)
+            return refused
+        future = self.propose(envelope)
+        future.add_done_callback(partial(self._mutations.settle, charge))
+        return future
+
     def describe(self, observers: Iterable[QuorumReplica]) -> QuorumDescription | None:
         """The quorum as its leader sees it; None if this voter is not the leader."""
         quorum = self._quorum
@@ -171,6 +187,7 @@ class ActiveController:
         if leader_id != voter_id:
             return
         self._leads = True
+        self._mutations.reset()
         self._liveness.lead(self._now_ms())
         if self._settings.auto_leader_rebalance_enable:
             self._begin(self._balance())

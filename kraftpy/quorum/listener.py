@@ -34,6 +34,7 @@ from kraftpy.quorum.controller import ActiveController, ControllerSettings
 from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.liveness import NO_EPOCH
 from kraftpy.quorum.messages import FromBroker, FromController, QuorumReplica, level_in
+from kraftpy.quorum.mutations import Charge
 from kraftpy.quorum.packing import pack
 from kraftpy.quorum.port import (
     Applied,
@@ -283,7 +284,11 @@ class _Broker(FrameConnection):
                 self._reported(applied_index)
                 self.send([FromController.ALIVE, number, self._quorum.applied_index])
             case [FromBroker.PROPOSE, int(sequence), bytes(envelope)]:
-                self._propose(sequence, envelope)
+                self._propose(sequence, self._listener.controller.propose(envelope))
+            case [FromBroker.PROPOSE, int(sequence), bytes(envelope), list(counts_for)]:
+                charge = Charge.unpack(counts_for)
+                future = self._listener.controller.propose_for(charge, envelope)
+                self._propose(sequence, future, charge)
             case [FromBroker.FOLLOW, int(next_index)] if next_index >= 0:
                 self._follow(next_index)
             case [FromBroker.BARRIER, int(request_id)]:
@@ -330,15 +335,17 @@ class _Broker(FrameConnection):
 
     # -- proposals
 
-    def _propose(self, sequence: int, envelope: bytes) -> None:
+    def _propose(
+        self, sequence: int, future: asyncio.Future[Applied], charge: Charge | None = None
+    ) -> None:
         self._under_way += 1
         if self._under_way == MAX_OUTSTANDING:
             self.pause_reading()
-        self._listener.controller.propose(envelope).add_done_callback(
-            lambda future: self._answer(sequence, future)
-        )
+        future.add_done_callback(lambda future: self._answer(sequence, future, charge))
 
-    def _answer(self, sequence: int, future: asyncio.Future[Applied]) -> None:
+    def _answer(
+        self, sequence: int, future: asyncio.Future[Applied], charge: Charge | None
+    ) -> None:
         if self._under_way == MAX_OUTSTANDING:
             self.resume_reading()
         self._under_way -= 1
@@ -351,7 +358,8 @@ class _Broker(FrameConnection):
             index, result = _NO_INDEX, CommandResult(error.error, error.message, {})
         else:
             raise error
-        self.send([FromController.REPLY, sequence, index, *result])
+        wait = () if charge is None else (charge.wait_ms,)
+        self.send([FromController.REPLY, sequence, index, *result, *wait])
 
     def _answer_barrier(self, request_id: int, future: asyncio.Future[int]) -> None:
         sound = not future.cancelled() and future.exception() is None

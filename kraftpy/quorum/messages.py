@@ -7,6 +7,9 @@ Each is a msgpack array inside a frame of `transport.FrameConnection`, a kind an
                   broker epoch]                                 applied index, [[voter id, host,
                                                                 port], ...]]
     PROPOSE [0, sequence, envelope]               REPLY [0, sequence, index, error, message, value]
+    PROPOSE [0, sequence, envelope,               REPLY [0, sequence, index, error, message, value,
+             [user, client id, partitions,               wait in ms]
+              strict]]
     FOLLOW [1, next index]                        SNAPSHOT [1, index, size, position, bytes]
     BARRIER [2, request id]                       BARRIER_DONE [2, request id, index or nil]
     HEARTBEAT [3, number, broker epoch,           ALIVE [3, number, applied index]
@@ -24,6 +27,8 @@ envelope is nil in COMMITTED where nothing is to be applied. ALIVE returns the n
 heartbeat that it answers. SUSPECTS lists those whose connections with this voter have just broken.
 The number of a heartbeat has in its upper bits the metadata level that the broker's release knows
 (`with_level`): an earlier release takes all of it for a number, and returns it.
+PROPOSE names for whom it counts, and how much (`mutations.Charge`), if a client has asked for it
+that has such a quota: so only from the metadata level on that has quotas, which all voters know.
 INCOMPLETE: this voter began with an empty folder, and doesn't vote until a leader has brought it up
 to date; LEADER ends that, or is followed by it again.
 A voter's introduction to another voter is ["voter", voter id]; what follows it belongs to the

@@ -22,6 +22,7 @@ from kraftpy.core.metadata.topic_commands import check_batch
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerClient, ControllerUnavailable, ProposalTimeout
 from kraftpy.quorum.messages import QuorumDescription
+from kraftpy.quorum.mutations import Charge
 from kraftpy.quorum.port import CommandResult
 from kraftpy.server.network.long_answers import Pace
 
@@ -82,8 +83,10 @@ class Proposals:
         self._client = client
         self._metadata = metadata
 
-    async def propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
-        """(index, result) of the committed and locally applied command.
+    async def propose(
+        self, command: Command, timeout_ms: int, charge: Charge | None = None
+    ) -> tuple[int, CommandResult]:
+        """(index, result) of the committed and locally applied command; `charge`: for whom.
 
         A result's error says that the rules refused it. The index is -1 if nothing was left to
         commit, because the settings of all items were refused. Raises KafkaError: REQUEST_TIMED_OUT
@@ -101,16 +104,19 @@ class Proposals:
         judged = judge(self._metadata(), command)
         if judged.command is None:
             return -1, CommandResult(ErrorCode.NONE, None, dict(judged.answers({})))
-        index, result = await self._propose(judged.command, timeout_ms)
+        index, result = await self._propose(judged.command, timeout_ms, charge)
         if result.error is ErrorCode.NONE:
             result = result._replace(value=dict(judged.answers(result.value)))
         return index, result
 
-    async def _propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
+    async def _propose(
+        self, command: Command, timeout_ms: int, charge: Charge | None
+    ) -> tuple[int, CommandResult]:
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000
         try:
-            index, result = await self._client.propose(encode(command), timeout_ms)
+            more = () if charge is None else (charge,)
+            index, result = await self._client.propose(encode(command), timeout_ms, *more)
         except ProposalTimeout as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ControllerUnavailable as error:
@@ -227,16 +233,19 @@ async def propose_growth(
     topics: Iterable[T],
     growths: Sequence[int],
     timeout_ms: int,
+    *,
+    alone: bool = False,
 ) -> list[Mapping[str, Any]]:
     """As `propose_items` of topics; `growths`: how many partitions each of them adds.
 
-    What one request may create isn't more because it becomes several commands.
+    `alone`: each in a command of its own. What one request may create isn't more because it becomes
+    several commands.
     """
     try:
         check_batch(sum(growths))
     except KafkaError as error:
         return [_answer_to_item(error)] * len(growths)
-    weights = (_TOPIC_WEIGHT + max(0, each) for each in growths)
+    weights = (WEIGHT_MAX if alone else _TOPIC_WEIGHT + max(0, each) for each in growths)
     return await propose_items(controller, make, topics, timeout_ms, weights)
 
 

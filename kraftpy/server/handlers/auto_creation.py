@@ -11,8 +11,7 @@ from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.cluster.membership import METADATA_TIMEOUT_MS
 from kraftpy.server.cluster.proposals import new_topic_id, propose_growth
-from kraftpy.server.handlers.rights import controller_of
-from kraftpy.server.network.dispatch import RequestContext
+from kraftpy.server.handlers.mutation_quotas import Mutations
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -21,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 async def auto_create_topics(
-    broker: Broker, ctx: RequestContext, names: list[str]
+    broker: Broker, mutations: Mutations, names: list[str]
 ) -> dict[str, ErrorCode]:
     """Creates topics with the broker's defaults; why it didn't, for those that aren't there."""
     config = broker.config
@@ -31,11 +30,12 @@ async def auto_create_topics(
     ]
     seed = random.getrandbits(31)
     answers = await propose_growth(
-        controller_of(broker, ctx),
+        mutations.controller,
         lambda some, before: CreateTopics(some, seed + before),
         topics,
         [config.num_partitions] * len(topics),
         METADATA_TIMEOUT_MS,
+        alone=mutations.alone,
     )
     failed: dict[str, ErrorCode] = {}
     for name, answer in zip(names, answers, strict=True):

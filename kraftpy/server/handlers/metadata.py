@@ -28,6 +28,7 @@ from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEAT
 from kraftpy.protocol.messages import MetadataRequest, MetadataResponse
 from kraftpy.server.cluster.operations import NOT_ASKED, cluster_operations, topic_operations
 from kraftpy.server.handlers.auto_creation import auto_create_topics
+from kraftpy.server.handlers.mutation_quotas import Mutations
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.rights import note_need
 from kraftpy.server.network.dispatch import RequestContext
@@ -58,6 +59,7 @@ async def metadata(
     in_parts = broker.metadata.features.get(COOPERATIVE_FEATURE)
     asked = in_parts and is_set(request, ACCEPT_RANGE_FETCH_TAG)
     describe = partial(_describe_with_range_fetch if asked else _describe, broker, operations)
+    mutations: Mutations | None = None
     if everything or topics is None:
         known = list(broker.metadata.topics.values())
         if view is not None:
@@ -68,12 +70,13 @@ async def metadata(
         errors: dict[str, ErrorCode] = {}
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             names = (name for name, _ in wanted if name is not None)
-            errors = await _create_missing(broker, ctx, names)
+            mutations = Mutations(broker, ctx)
+            errors = await _create_missing(broker, ctx, names, mutations)
         look_up = partial(_look_up, broker, ctx.api_version, operations, errors, describe)
         if view is not None:
             look_up = partial(_look_up_by_rights, broker, view, look_up)
         answers = elements(wanted, look_up, ctx, _refuse)
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node.node_id, node.host, node.port, node.rack)
             for node in broker.nodes_for_metadata(ctx)
@@ -85,6 +88,9 @@ async def metadata(
             view, request.include_cluster_authorized_operations
         ),
     )
+    if mutations is not None:
+        mutations.answered(response)
+    return response
 
 
 async def _visible(view: View, topics: Iterable[Topic]) -> list[Topic]:
@@ -99,7 +105,7 @@ async def _visible(view: View, topics: Iterable[Topic]) -> list[Topic]:
 
 
 async def _create_missing(
-    broker: Broker, ctx: RequestContext, names: Iterable[str]
+    broker: Broker, ctx: RequestContext, names: Iterable[str], mutations: Mutations
 ) -> dict[str, ErrorCode]:
     """Creates topics; why not, for those that it doesn't create."""
     view = ctx.session.view
@@ -121,7 +127,9 @@ async def _create_missing(
             missing[name] = None
             if len(missing) == CREATED_TOGETHER_MAX:
                 break  # clients ask again for the others
-    return refused | (await auto_create_topics(broker, ctx, list(missing)) if missing else {})
+    if not missing:
+        return refused
+    return refused | await auto_create_topics(broker, mutations, list(missing))
 
 
 def _may_create(ctx: RequestContext, view: View, name: str) -> bool:

@@ -47,17 +47,21 @@ def note_need(ctx: RequestContext, need: Need) -> None:
     needs[need] = None
 
 
-def controller_of(broker: Broker, ctx: RequestContext) -> Proposals:
-    """The controller, for what the request's client changes."""
+def controller_of(
+    broker: Broker, ctx: RequestContext, controller: Proposals | None = None
+) -> Proposals:
+    """The controller, or what stands for it, for what the request's client changes."""
+    controller = controller or broker.controller
     if ctx.session.view is None:
-        return broker.controller
-    return cast("Proposals", _AllowedProposals(broker, ctx))
+        return controller
+    return cast("Proposals", _AllowedProposals(broker, ctx, controller))
 
 
 class _AllowedProposals:
     """Proposes what the client of a request may do, as long as it may."""
 
-    def __init__(self, broker: Broker, ctx: RequestContext) -> None:
+    def __init__(self, broker: Broker, ctx: RequestContext, controller: Proposals) -> None:
+        self._controller = controller
         self._broker = broker
         self._ctx = ctx
 
@@ -69,7 +73,7 @@ class _AllowedProposals:
             self._check()
             if broker.metadata.level >= SECURITY and hasattr(command, "allowed_under"):
                 allowed = replace(allowed, allowed_under=broker.metadata.acls.version)
-            index, result = await broker.controller.propose(allowed, timeout_ms)
+            index, result = await self._controller.propose(allowed, timeout_ms)
             if result.error is not RIGHTS_CHANGED:
                 return index, result
         raise KafkaError(

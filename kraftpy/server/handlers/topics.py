@@ -46,10 +46,15 @@ from kraftpy.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from kraftpy.server.cluster.proposals import new_topic_id, propose_growth, propose_items
+from kraftpy.server.cluster.proposals import (
+    WEIGHT_MAX,
+    new_topic_id,
+    propose_growth,
+    propose_items,
+)
+from kraftpy.server.handlers.mutation_quotas import Mutations
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
-from kraftpy.server.handlers.rights import controller_of
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, counted
 
@@ -60,6 +65,8 @@ NO_ID = bytes(16)
 DEFAULT = -1
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
+# From these versions on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+CREATION_STRICT_FROM, DELETION_STRICT_FROM, GROWTH_STRICT_FROM = 6, 5, 3
 
 Refusal = tuple[ErrorCode, str | None]
 
@@ -96,12 +103,14 @@ async def create_topics(
             wanted[topic.name] = _creation(broker, topic)
             sizes.append(partition_count(wanted[topic.name]))
     seed = random.getrandbits(31)
+    mutations = Mutations(broker, ctx, CREATION_STRICT_FROM)
     results = await propose_growth(
-        controller_of(broker, ctx),
+        mutations.controller,
         lambda some, before: CreateTopics(some, seed + before, request.validate_only),
         wanted.values(),
         sizes,
         request.timeout_ms,
+        alone=mutations.alone,
     )
     for (name, item), result in zip(wanted.items(), results, strict=True):
         await pace.keep()
@@ -112,7 +121,9 @@ async def create_topics(
             answer.num_partitions = result["partitions"]
             answer.replication_factor = result["replication_factor"]
             answer.configs = _configs(broker, item.configs)
-    return CreateTopicsResponse(topics=list(answers.values()))
+    response = CreateTopicsResponse(topics=list(answers.values()))
+    mutations.answered(response)
+    return response
 
 
 @handles(ApiKey.DELETE_TOPICS)
@@ -143,12 +154,13 @@ async def delete_topics(
             name, topic_id = key
             items[key] = OldTopic(topic_id=topic_id) if name is None else OldTopic(name)
             sizes.append(_topic_size(broker, key))
+    mutations = Mutations(broker, ctx, DELETION_STRICT_FROM)
     results = await propose_items(
-        controller_of(broker, ctx),
+        mutations.controller,
         lambda some, _: DeleteTopics(some),
         items.values(),
         request.timeout_ms,
-        sizes,
+        [WEIGHT_MAX] * len(sizes) if mutations.alone else sizes,
     )
     for key, result in zip(items, results, strict=True):
         await pace.keep()
@@ -156,7 +168,9 @@ async def delete_topics(
         _set_error(answer, (ErrorCode(result["error"]), result["message"]))
         if answer.error_code == ErrorCode.NONE:
             answer.name, answer.topic_id = result["name"], result["topic_id"]
-    return DeleteTopicsResponse(responses=list(answers.values()))
+    response = DeleteTopicsResponse(responses=list(answers.values()))
+    mutations.answered(response)
+    return response
 
 
 @handles(ApiKey.CREATE_PARTITIONS)
@@ -186,17 +200,21 @@ async def create_partitions(
             items[topic.name] = GrownTopic(topic.name, topic.count, assignments)
             growths.append(_growth(broker, items[topic.name]))
     seed = random.getrandbits(31)
+    mutations = Mutations(broker, ctx, GROWTH_STRICT_FROM)
     results = await propose_growth(
-        controller_of(broker, ctx),
+        mutations.controller,
         lambda some, before: CreatePartitions(some, seed + before, request.validate_only),
         items.values(),
         growths,
         request.timeout_ms,
+        alone=mutations.alone,
     )
     for name, result in zip(items, results, strict=True):
         await pace.keep()
         _set_error(answers[name], (ErrorCode(result["error"]), result["message"]))
-    return CreatePartitionsResponse(results=list(answers.values()))
+    response = CreatePartitionsResponse(results=list(answers.values()))
+    mutations.answered(response)
+    return response
 
 
 def _growth(broker: Broker, item: GrownTopic) -> int:

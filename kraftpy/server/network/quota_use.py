@@ -21,7 +21,7 @@ from kraftpy.core.quotas import (
 )
 
 if TYPE_CHECKING:
-    from kraftpy.server.network.session import Session
+    from kraftpy.server.network.session import Muted, Session
 
 WAIT_MAX_S: Final = 3600.0
 """Nobody is muted for longer at a time."""
@@ -53,6 +53,15 @@ class QuotaUse:
         self.numbers = {key: ThrottleNumbers() for key in CLIENT_KEYS}
         self.clock = clock
         self.clocked_until_s = -math.inf
+
+    def mute(self, connection: Muted, key: str, wait_s: float) -> float:
+        """Has a client wait for this kind of quota, WAIT_MAX_S at most; for how long it does."""
+        wait_s = min(wait_s, WAIT_MAX_S)
+        numbers = self.numbers[key]
+        numbers.count += 1
+        numbers.seconds += wait_s
+        connection.mute(wait_s)
+        return wait_s
 
 
 class Used:
@@ -104,7 +113,8 @@ class Used:
             return None
         self.failed()
         if self._wait_s and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = math.ceil(self._wait_s * 1000)
+            wait_ms = math.ceil(self._wait_s * 1000)
+            response.throttle_time_ms = max(response.throttle_time_ms, wait_ms)
         return response
 
     def failed(self) -> None:
@@ -127,11 +137,6 @@ class Used:
         """The client has to wait from now on."""
         if wait_s <= 0:
             return
-        wait_s = min(wait_s, WAIT_MAX_S)
-        numbers = self._use.numbers[ledger.key]
-        numbers.count += 1
-        numbers.seconds += wait_s
-        self._wait_s = max(self._wait_s, wait_s)
         connection = self._session.connection
         assert connection is not None
-        connection.mute(wait_s)
+        self._wait_s = max(self._wait_s, self._use.mute(connection, ledger.key, wait_s))

@@ -15,6 +15,7 @@ from kraftpy.core.quotas import (
     CLIENTS_MAX,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     IP,
     NAME_LENGTH_MAX,
     PRODUCER_BYTE_RATE,
@@ -23,11 +24,13 @@ from kraftpy.core.quotas import (
     Bucket,
     Entity,
     Ledger,
+    MutationLedger,
     QuotaTable,
     Rate,
     check_key,
     checked_value,
     entity_of,
+    mutation_limit,
 )
 
 KEY = PRODUCER_BYTE_RATE
@@ -309,3 +312,30 @@ def test_a_bucket_lets_a_burst_through_and_has_it_paid_back() -> None:
     assert bucket.over_s(2, 1000.0) == 0
     bucket.record(23, 2, 1000.0)
     assert bucket.over_s(2, 1000.0) == pytest.approx(0.5), "no more than eleven seconds are saved"
+
+
+def test_a_strict_client_waits_and_another_one_only_hears_that_it_should() -> None:
+    quotas = table({((USER, "a"),): {CONTROLLER_MUTATION_RATE: 2.0}})
+    ledger = MutationLedger()
+
+    def take(amount: float, now_s: float, *, strict: bool, user: str = "a") -> tuple[bool, float]:
+        return ledger.take(quotas, user, "any", amount, now_s, strict=strict)
+
+    assert take(30, 5.0, strict=True) == (True, 0)
+    assert take(1, 5.0, strict=True) == (False, pytest.approx(4))
+    assert take(2, 5.0, strict=False) == (True, pytest.approx(5))
+    ledger.give_back(quotas, "a", "another", 2, 5.0)
+    assert take(1, 8.9, strict=True) == (False, pytest.approx(0.1))
+    assert take(1, 9.0, strict=True) == (True, 0)
+    assert take(10**6, 9.0, strict=True, user="b") == (True, 0)
+    assert len(ledger) == 1
+    assert mutation_limit(quotas, "a", None) == 2
+    assert mutation_limit(quotas, "b", None) is None
+
+
+def test_buckets_of_invented_clients_take_no_more_memory() -> None:
+    quotas = table({((CLIENT_ID, None),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    ledger = MutationLedger(clients_max=3)
+    for number in range(10):
+        ledger.take(quotas, "u", f"{number}", 1, 0.0, strict=True)
+    assert len(ledger) == 3
