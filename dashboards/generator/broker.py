@@ -76,6 +76,21 @@ _REQUESTS = Row(
             ),
         ),
         graph(
+            "Held back by quotas",
+            "How often clients are told to wait because they have had too much. `kraftpy quota "
+            "list` shows who may have how much.",
+            PER_SECOND,
+            _rate("kraftpy_quota_throttles_total", "{{instance}} {{quota}}", "instance, quota"),
+        ),
+        graph(
+            "Time that clients wait for quotas",
+            "Seconds of a second, of all clients together.",
+            RATIO,
+            _rate(
+                "kraftpy_quota_throttle_seconds_total", "{{instance}} {{quota}}", "instance, quota"
+            ),
+        ),
+        graph(
             "Handshakes of TLS",
             "Failed: a client that isn't trusted or doesn't trust the broker, that has no TLS, or "
             "that left or took too long.",

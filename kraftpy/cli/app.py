@@ -26,6 +26,7 @@ COMMANDS = {
     "user": "kraftpy.cli.user",
     "acl": "kraftpy.cli.acl",
     "token": "kraftpy.cli.token",
+    "quota": "kraftpy.cli.quota",
     "produce": "kraftpy.cli.produce",
     "consume": "kraftpy.cli.consume",
     "cluster": "kraftpy.cli.cluster",

@@ -94,6 +94,8 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
 }
 
 RENEWED_AFTER = (0.85, 0.95)

@@ -1,7 +1,7 @@
 """What an operator asks of security.
 
-That is ACLs (KIP-140, KIP-290), who may log in by SCRAM (KIP-554), and delegation tokens (KIP-48,
-KIP-373).
+That is ACLs (KIP-140, KIP-290), who may log in by SCRAM (KIP-554), quotas (KIP-546), and delegation
+tokens (KIP-48, KIP-373).
 
 An ACL, and what finds ACLs, are tuples in the order of the protocol's fields, with its numbers:
 type, name and pattern of the resource, principal, host, operation, permission. Whoever prints them
@@ -28,7 +28,12 @@ Entry = tuple[int, str, int, str, str, int, int]
 Sought = tuple[int, str | None, int, str | None, str | None, int, int]
 """What finds ACLs: None, and the numbers that mean any, stand for whatever there is."""
 
+Entity = tuple[tuple[str, str | None], ...]
+"""Whose quotas these are: (type, name) in the order of the types; None is the default."""
+
 SCRAM_MECHANISMS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+_BY_NAME, _BY_DEFAULT = 0, 1
 
 
 class Credential(NamedTuple):
@@ -142,6 +147,37 @@ class SecurityAdmin(ClusterAdmin):
                 for each in result.credential_infos
             }
         return dict(sorted(found.items()))
+
+    async def describe_quotas(
+        self, parts: Mapping[str, str | None], *, strict: bool = False
+    ) -> list[tuple[Entity, dict[str, float]]]:
+        """The quotas of all entities that have these parts, `strict`: and no other; sorted."""
+        kinds = messages.DescribeClientQuotasRequest
+        components = [
+            kinds.ComponentData(kind, _BY_DEFAULT if name is None else _BY_NAME, name)
+            for kind, name in parts.items()
+        ]
+        response = await self._ask(kinds(components, strict))
+        found = [
+            (
+                tuple(sorted((part.entity_type, part.entity_name) for part in each.entity)),
+                {value.key: value.value for value in sorted(each.values, key=lambda v: v.key)},
+            )
+            for each in response.entries or ()
+        ]
+        return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each[0]])
+
+    async def alter_quotas(self, entity: Entity, values: Mapping[str, float | None]) -> None:
+        """Has an entity have these quotas, and those that are None no more.
+
+        KafkaErrors: INVALID_REQUEST.
+        """
+        kinds = messages.AlterClientQuotasRequest
+        entry = kinds.EntryData(
+            [kinds.EntityData(*part) for part in entity],
+            [kinds.OpData(key, value or 0.0, value is None) for key, value in values.items()],
+        )
+        await self._alter(kinds([entry]), "entries")
 
     async def upsert_credentials(self, name: str, credentials: Iterable[Credential]) -> None:
         """Has a user log in by these. KafkaErrors: UNACCEPTABLE_CREDENTIAL."""

@@ -72,6 +72,17 @@ _NATIVE = (
         unit="seconds",
     ),
     counter(
+        "kraftpy_quota_throttles_total",
+        "How often a client was told to wait because it is over this quota.",
+        "quota",
+    ),
+    counter(
+        "kraftpy_quota_throttle_seconds_total",
+        "For how long in all clients were told to wait for this quota.",
+        "quota",
+        unit="seconds",
+    ),
+    counter(
         "kraftpy_tls_handshakes_total",
         "Handshakes of TLS that have ended: done, or failed, for whatever reason.",
         "result",

@@ -33,6 +33,7 @@ from kraftpy.testing import Broker, BrokerError, Cluster
 from tests import warm
 from tests.endpoints import metrics_address
 from tests.processes import free_port
+from tests.server.test_quotas import alter, entry
 from tests.server.wire import Wire
 from tests.waiting import wait_until
 
@@ -245,6 +246,22 @@ def test_denials_and_connections_are_counted() -> None:
         assert found["kraftpy_connections_refused_total",] == 0
         assert found["kraftpy_connections_delayed_total", "PLAINTEXT"] == 0
         assert found["kraftpy_connections_wait_seconds_total", "PLAINTEXT"] == 0
+
+
+def test_who_is_held_back_by_a_quota_is_counted(broker: Broker) -> None:
+    entity = (("client-id", "counted"),)
+    with (
+        Wire(broker.host, broker.port) as wire,
+        Wire(broker.host, broker.port, client_id="counted") as client,
+    ):
+        assert alter(wire, entry(entity, request_percentage=0.0001)) == {entity: 0}
+        told_ms = client.call(ApiKey.METADATA, 9, m.MetadataRequest(None)).throttle_time_ms
+        found = scrape(broker.config)
+        assert found["kraftpy_quota_throttles_total", "request_percentage"] == 1
+        seconds = found["kraftpy_quota_throttle_seconds_total", "request_percentage"]
+        assert 0 < seconds <= told_ms / 1000
+        assert found["kraftpy_quota_throttles_total", "producer_byte_rate"] == 0
+        assert alter(wire, entry(entity, request_percentage=None)) == {entity: 0}
 
 
 def test_both_formats_are_sound_and_only_the_catalogue_is_served(broker: Broker) -> None:

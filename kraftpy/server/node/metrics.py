@@ -124,6 +124,9 @@ class BrokerNumbers:
         for name in acceptor.listeners:
             samples.add("kraftpy_connections_delayed_total", acceptor.delayed[name], name)
             samples.add("kraftpy_connections_wait_seconds_total", acceptor.waited_s(name), name)
+        for quota, throttled in broker.quotas.use.numbers.items():
+            samples.add("kraftpy_quota_throttles_total", throttled.count, quota)
+            samples.add("kraftpy_quota_throttle_seconds_total", throttled.seconds, quota)
         samples.add("kraftpy_tls_handshakes_total", listener.handshakes.done, "done")
         samples.add("kraftpy_tls_handshakes_total", listener.handshakes.failed, "failed")
         for tls in listener.tls.by_name.values():
