@@ -99,5 +99,9 @@ def _has_changed(applied: Applied) -> bool:
     """Whether the command has done something, or has said that it would."""
     if not applied.fresh or applied.result.error is not ErrorCode.NONE:
         return False
-    (answers,) = applied.result.value.values() or [()]
-    return any(answer["error"] == ErrorCode.NONE for answer in answers)
+    return any(
+        isinstance(answer, dict) and answer.get("error") == ErrorCode.NONE
+        for answers in applied.result.value.values()
+        if isinstance(answers, list)
+        for answer in answers
+    )

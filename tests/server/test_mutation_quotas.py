@@ -96,6 +96,14 @@ def test_earlier_versions_go_through_and_wait(client: Client, name: str) -> None
     assert third.throttle_time_ms > second.throttle_time_ms
 
 
+def test_what_a_mention_creates_counts_and_is_never_refused(client: Client, name: str) -> None:
+    names = [m.MetadataRequest.MetadataRequestTopic(name=f"{name}-{each}") for each in range(5)]
+    answer = client.call(ApiKey.METADATA, 9, m.MetadataRequest(names))
+    assert [each.error_code for each in answer.topics] == [0] * 5
+    assert answer.throttle_time_ms > 10_000
+    assert errors(client.create((name, 1))) == [THROTTLED]
+
+
 def test_what_is_only_validated_counts_and_what_fails_does_not(client: Client, name: str) -> None:
     assert errors(client.delete(name)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert errors(client.create((name, 1))) == [0]

@@ -13,7 +13,7 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 * Responses leave in the order of their requests. Requests marked `concurrent` (Produce) may be
   handled while earlier ones of that kind still wait; behind any other unanswered request, or behind
   unsent output, the connection stops taking requests, as Kafka's broker mutes it; so it does for a
-  while when its client is over a quota (`mute`).
+  while when its client is over a quota (`mute`), but for one that is on its way in then.
 * The responses that one readable event produced leave together, up to CORK_MAX_BYTES.
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
@@ -180,8 +180,8 @@ class Connection:
         dispatch: Callable[[Connection, memoryview], int],
     ) -> None:
         """It is known who asks: the next frame is for this `dispatch`."""
-        self.session.principal = principal
-        self.session.mechanism = mechanism
+        session = self.session
+        session.principal, session.mechanism, session.connection = principal, mechanism, self
         self.redirect(dispatch, max_frame_bytes)
 
     def redirect(

@@ -210,6 +210,7 @@ class Listener:
         )
         self._connections.add(connection)
         if session.listener in self._gates:
+            session.connection = None  # it's nobody's yet who could have a quota
             if place is None:
                 place = self._unestablished.enter(connection.close)
             place.close = connection.close

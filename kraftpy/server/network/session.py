@@ -23,7 +23,7 @@ class Session:
 
     `host` and `peer` are the client's address without and with its port; `listener` is the name of
     the listener, `local_host` and `local_port` the address that the client has connected to.
-    `connection` is the one that it is of, None for what was passed on.
+    `connection` is the one that it is of, None for what was passed on and until a login.
     `mechanism` is what it has logged in by, None without a login, and `expires_s` when that ends,
     as a time of the loop; None: never. `view` is what the principal may do, None where there is no
     authorizer or it wasn't asked yet. `token_id` is the delegation token that it has logged in by.

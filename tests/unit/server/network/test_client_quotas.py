@@ -12,6 +12,7 @@ import pytest
 
 from kraftpy.core.quotas import (
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     Entity,
     QuotaTable,
 )
@@ -25,7 +26,8 @@ from kraftpy.server.network import quota_use
 from kraftpy.server.network.client_quotas import ClientQuotas
 from kraftpy.server.network.connection import Connection
 from kraftpy.server.network.dispatch import Dispatcher, HandlerSpec, RequestContext
-from tests.server.wire import fetch_request, produce_request
+from tests.server.wire import Wire, fetch_request, produce_request
+from tests.unit.server.network.gates import door, log_in, versions, who_am_i
 from tests.unit.server.network.test_connection import Peer, connected
 from tests.waiting import until
 
@@ -336,3 +338,24 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quota_use, "WAIT_MAX_S", 60.0)
         made.limit(producer_byte_rate=1.0)
         assert await made.produce(1_000_000) == 60_000
+
+
+async def test_a_quota_of_a_user_counts_from_the_login_on() -> None:
+    """Before it nobody is held back, or a flood of connections would hold back every login."""
+    async with door() as opened:
+        quotas = ClientQuotas(opened.dispatcher, opened.dispatcher._table)
+        limits = QuotaTable()
+        for name in ("alice", "ANONYMOUS"):
+            limits.set((("user", name),), {REQUEST_PERCENTAGE: 1e-9})
+        quotas.changed(limits)
+        throttled = quotas.use.numbers[REQUEST_PERCENTAGE]
+
+        def talk(wire: Wire) -> tuple[int, int, int]:
+            versions(wire)
+            before = throttled.count
+            log_in(wire, "PLAIN")
+            between = throttled.count
+            assert who_am_i(wire) == "User:alice"
+            return before, between, throttled.count
+
+        assert await opened.talk(talk) == (0, 0, 1)
