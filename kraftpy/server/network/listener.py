@@ -169,13 +169,13 @@ class Listener:
         channel = TlsChannel(self._loop, sock, tls.context, self._cipher_scratch)
 
         def ended(shake: Handshake, reason: str | None) -> None:
+            is_open = reason is None
             if reason is None:
                 assert shake.place is not None
                 try:
                     if session.listener not in self._gates:  # else a login says who it is
                         session.principal = tls.principal_of(channel.tls)
                 except TlsError as error:
-                    channel.close()
                     reason = str(error)
                 if reason is None:
                     self._connect(channel, session, address, shake.place)
@@ -189,6 +189,8 @@ class Listener:
                 client=None,
                 reason=reason,
             )
+            if is_open:
+                channel.close()  # whoever sees that finds the reason in the log
             self._left(session, address)
 
         self.handshakes.begin(Handshake(sock, channel, ended))
