@@ -11,7 +11,14 @@ import pytest
 
 from kraftpy.client import cluster as client
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
+from kraftpy.protocol import messages as m
+from kraftpy.protocol.api import ApiKey
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Cluster
+from tests.processes import split_address
+from tests.server.test_quotas import alter, describe, entry
+from tests.server.wire import Wire
+from tests.waiting import wait_until
 
 WAIT_S = 20.0
 
@@ -117,3 +124,25 @@ def test_every_broker_takes_changes(cluster: Cluster) -> None:
         results = ask(cluster, node, lambda admin: admin.elect_leaders(PREFERRED_ELECTION))
         assert set(results.values()) <= {None}
         assert cluster.leader_of("t") == third
+
+
+def test_changes_count_for_a_quota_whichever_broker_is_asked(cluster: Cluster) -> None:
+    def wire(node: int) -> Wire:
+        host, port = split_address(cluster.nodes[node].bootstrap)
+        return Wire(host, port, client_id="changes")
+
+    def create(node: int, name: str) -> int:
+        new = m.CreateTopicsRequest.CreatableTopic(name, 2, 1)
+        with wire(node) as asked:
+            answer = asked.call(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest([new], 20_000))
+        return int(answer.topics[0].error_code)
+
+    entity = (("client-id", "changes"),)
+    with wire(1) as asked:
+        assert alter(asked, entry(entity, controller_mutation_rate=0.01)) == {entity: 0}
+    for node in (2, 3):
+        with wire(node) as asked:
+            wait_until(lambda asked=asked: entity in describe(asked), WAIT_S)  # type: ignore[misc]
+    assert create(2, "first") == 0
+    for node in (1, 2, 3):
+        assert create(node, f"more-{node}") == ErrorCode.THROTTLING_QUOTA_EXCEEDED
