@@ -233,6 +233,26 @@ def split_batches(buf: Buffer) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
+def sound_batches(buf: Buffer) -> tuple[list[tuple[int, BatchHeader]], int]:
+    """The batches of `buf` before the first that is no good, as `split_batches` gives them, and
+    their size. Raises as `check_batch` does if there are none before it.
+    """
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    size = len(view)
+    batches: list[tuple[int, BatchHeader]] = []
+    pos = 0
+    while pos < size:
+        try:
+            header = check_batch(view, pos)
+        except DecodeError:
+            if not batches:
+                raise
+            break
+        batches.append((pos, header))
+        pos += LENGTH_END + header.batch_length
+    return batches, pos
+
+
 def _refuse_short(buf: Buffer, pos: int) -> DecodeError:
     # Messages of magic 0 and 1 may be shorter than a batch's header.
     if len(buf) - pos > _MAGIC_AT and buf[pos + _MAGIC_AT] in (0, 1):

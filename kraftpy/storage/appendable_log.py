@@ -29,7 +29,7 @@ from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
 from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.protocol.records import BatchHeader, split_batches
+from kraftpy.protocol.records import BatchHeader, sound_batches
 from kraftpy.storage import checkpoints
 from kraftpy.storage.checkpoints import PartitionMetadata
 from kraftpy.storage.epochs import EpochSnapshot, LeaderEpochs
@@ -269,15 +269,15 @@ class AppendableLog(ReadableLog):
         """Appends the batches that a fetch from the leader in `leader_epoch` brought, as they are.
 
         Returns how many bytes were: batches of a later epoch than `leader_epoch` and what follows
-        them are left for a fetch that knows of it. Mostly one write; one for each segment where
-        the batches don't fit into one. Raises DecodeError for bytes that aren't sound batches, and
-        KafkaError: CORRUPT_MESSAGE for batches that don't continue this log (it is unchanged
-        then), KAFKA_STORAGE_ERROR.
+        them are left for a fetch that knows of it. So is what isn't sound, for a fetch that begins
+        with it: another leader may have it whole, and be damaged elsewhere. Mostly one write; one
+        for each segment where the batches don't fit into one. Raises DecodeError if the first batch
+        isn't sound, and KafkaError: CORRUPT_MESSAGE for batches that don't continue this log (it is
+        unchanged then), KAFKA_STORAGE_ERROR.
         """
-        batches = split_batches(records)
+        batches, size = sound_batches(records)
         offset = self.log_end_offset
         epoch = self.leader_epochs.epoch_for(offset - 1)
-        size = len(records)
         for number, (position, header) in enumerate(batches):
             if header.base_offset < offset or header.partition_leader_epoch < epoch:
                 raise KafkaError(

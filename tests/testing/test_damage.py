@@ -163,13 +163,15 @@ def contents_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
-def stop_and_damage(cluster: Cluster, node: int, log: str, at: int) -> None:
-    """A byte of the second batch, where no start looks: after a clean shutdown."""
+def stop_and_damage(cluster: Cluster, node: int, log: str, at: int, batch: int = 1) -> None:
+    """A byte of the second batch, or of another, where no start looks: after a clean shutdown."""
     cluster.stop(node)
     path = min(cluster.nodes[node].log_dir.glob(f"{log}/*.log"))
     data = bytearray(path.read_bytes())
-    first_bytes = 12 + int.from_bytes(data[8:12])
-    data[first_bytes + at] ^= 1
+    position = 0
+    for _ in range(batch):
+        position += 12 + int.from_bytes(data[position + 8 : position + 12])
+    data[position + at] ^= 1
     path.write_bytes(data)
     cluster.restart(node)
     cluster.wait_healthy()
@@ -205,6 +207,29 @@ def test_damage_that_a_leader_has_and_a_new_follower_meets(at: int) -> None:
         assert log_bytes(cluster, first, "orders") == log_bytes(cluster, third, "orders") == before
         assert [name.startswith("orders-0.") for name in damaged_folders(cluster, first)] == [True]
         assert "replica-damaged partition=orders-0" in cluster.nodes[first].log_path.read_text()
+
+
+def test_two_damaged_replicas_give_a_third_what_each_has() -> None:
+    """Neither can be given up before: as many have to be in sync as there are without the third."""
+    with Cluster(3, internal_segment_bytes=4096, min_insync_replicas=2) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        first, second, third = cluster.replicas_of("orders")
+        before = log_bytes(cluster, third, "orders")
+        stop_and_damage(cluster, first, "orders-0", 100, batch=4)
+        stop_and_damage(cluster, second, "orders-0", 100, batch=2)
+        cluster.kill(third)
+        shutil.rmtree(cluster.nodes[third].log_dir / "orders-0")
+        cluster.restart(third)
+        for damaged in (first, second):
+            wait_until(
+                lambda damaged=damaged: bool(damaged_folders(cluster, damaged)),
+                "both are given up",
+                60.0,
+            )
+        cluster.wait_healthy()
+        for node in (first, second, third):
+            assert log_bytes(cluster, node, "orders") == before
 
 
 def test_damage_that_a_consumer_meets() -> None:
