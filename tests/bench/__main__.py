@@ -17,6 +17,7 @@
     python -m tests.bench amplification [--only API]               what a request of 1 MiB can do
     python -m tests.bench transactional-ids                        100,000 that nobody ends
     python -m tests.bench security                                 what asking for rights costs
+    python -m tests.bench leases                                   what leases of records take
     python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
@@ -55,6 +56,7 @@ from tests.bench import (
     cooperative,
     figures,
     groups,
+    leases,
     many,
     measure,
     metrics,
@@ -100,6 +102,7 @@ MODES = [
     "transactions",
     "cooperative",
     "security",
+    "leases",
 ]
 TRANSACTIONS = "transactions"
 SECURITY = "security"
@@ -390,6 +393,8 @@ def main() -> int:
             print(figures.bench_table(values))
         elif options.mode == SECURITY:
             print(figures.bench_table(authorizing.run(options.rounds or BENCH_ROUNDS)))
+        elif options.mode == "leases":
+            print(figures.bench_table(leases.run(options.rounds or BENCH_ROUNDS)))
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":

@@ -121,6 +121,13 @@ _COOPERATIVE = (
     _less("load 1,000,000 claims", "s", 4, 2),
 )
 
+_LEASES = (
+    _less("leases: acquire a run", "µs", 20, 10),
+    _less("leases: acknowledge a run", "µs", 30, 15),
+    _less("leases: a change is written", "µs"),
+    _less("leases: 2,000, every second one finished", "KiB", 120, 80),
+)
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -223,6 +230,7 @@ FIGURES = {
         *_TRANSACTIONS,
         *_SECURITY,
         *_COOPERATIVE,
+        *_LEASES,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),

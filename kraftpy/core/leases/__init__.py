@@ -1,0 +1,34 @@
+"""Leases of single records: whose a record is, how often it was delivered, and what became of it.
+
+Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 001.
+
+* `runs`: the offsets of a partition as runs of equal state, in columns
+* `table`: the leases of a group on a partition, at the partition's leader
+"""
+
+from kraftpy.core.leases.runs import RecordState, Run
+from kraftpy.core.leases.table import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    Change,
+    Demand,
+    LeaseLimits,
+    LeaseTable,
+    ReadBatch,
+    StateBatch,
+)
+
+__all__ = [
+    "AcknowledgeType",
+    "Acknowledgement",
+    "Acquired",
+    "Change",
+    "Demand",
+    "LeaseLimits",
+    "LeaseTable",
+    "ReadBatch",
+    "RecordState",
+    "Run",
+    "StateBatch",
+]

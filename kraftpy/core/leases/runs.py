@@ -1,0 +1,202 @@
+"""Offsets in a row as runs of equal state, in columns: some thirty bytes a run.
+
+Rules:
+
+* From `start` to `end` every offset is in exactly one run. So a run ends where the next begins, and
+  there is no column of its own for that.
+* Runs that touch and are equal in everything are one.
+* A run that waits for its write has the state that it is to have, marked `IN_TRANSITION`, and the
+  number of its change. It keeps its member and deadline, for the case that the write fails.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class RecordState(IntEnum):
+    """Kafka's numbers, as they stand in its records; 3 is its ARCHIVING of KIP-1191."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_finished(self) -> bool:
+        return self >= RecordState.ACKNOWLEDGED
+
+
+IN_TRANSITION = 8
+"""Added to the state that a run is to have."""
+
+AVAILABLE = int(RecordState.AVAILABLE)
+ACQUIRED = int(RecordState.ACQUIRED)
+ACKNOWLEDGED = int(RecordState.ACKNOWLEDGED)
+ARCHIVED = int(RecordState.ARCHIVED)
+
+
+class Run(NamedTuple):
+    """A run as others see it: `state` is what counts now, `target` what it waits to have."""
+
+    first: int
+    last: int
+    state: RecordState
+    deliveries: int
+    member: str
+    deadline_ms: int
+    target: RecordState | None
+    change: int
+
+
+class Runs:
+    """The columns, with an offset's run found by bisection."""
+
+    __slots__ = ("changes", "deadlines", "deliveries", "end", "firsts", "members", "states")
+
+    def __init__(self, start: int) -> None:
+        self.end = start
+        self.firsts = array("q")
+        self.states = bytearray()
+        self.deliveries = array("h")
+        self.members: list[str] = []
+        self.deadlines = array("q")
+        self.changes = array("i")
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __iter__(self) -> Iterator[Run]:
+        for index, first in enumerate(self.firsts):
+            state = self.states[index]
+            is_waiting = state >= IN_TRANSITION
+            held = ACQUIRED if self.members[index] else AVAILABLE
+            yield Run(
+                first,
+                self.last_of(index),
+                RecordState(held if is_waiting else state),
+                self.deliveries[index],
+                self.members[index],
+                self.deadlines[index],
+                RecordState(state - IN_TRANSITION) if is_waiting else None,
+                self.changes[index],
+            )
+
+    @property
+    def start(self) -> int:
+        return self.firsts[0] if self.firsts else self.end
+
+    def index_of(self, offset: int) -> int:
+        """The run that has the offset, which is not below `start`."""
+        return bisect_right(self.firsts, offset) - 1
+
+    def last_of(self, index: int) -> int:
+        """The last offset of a run."""
+        index += 1
+        return (self.firsts[index] if index < len(self.firsts) else self.end) - 1
+
+    def between(self, first: int, last: int) -> range:
+        """The runs that have any of these offsets."""
+        start = max(bisect_right(self.firsts, first) - 1, 0)
+        return range(
+            start, bisect_left(self.firsts, last + 1, start) if last < self.end else len(self)
+        )
+
+    def append(
+        self,
+        last: int,
+        state: int,
+        deliveries: int = 0,
+        member: str = "",
+        deadline_ms: int = 0,
+    ) -> None:
+        """Lets the offsets from `end` to this one be a run."""
+        index = len(self.firsts) - 1
+        if index < 0 or not self._equals(index, state, deliveries, member, deadline_ms, 0):
+            self.firsts.append(self.end)
+            self.states.append(state)
+            self.deliveries.append(deliveries)
+            self.members.append(member)
+            self.deadlines.append(deadline_ms)
+            self.changes.append(0)
+        self.end = last + 1
+
+    def put(
+        self,
+        first: int,
+        last: int,
+        state: int,
+        deliveries: int = 0,
+        member: str = "",
+        deadline_ms: int = 0,
+        change: int = 0,
+    ) -> None:
+        """Lets these offsets, which are all there, be one run, or part of one beside them."""
+        firsts = self.firsts
+        start = bisect_right(firsts, first) - 1
+        stop = bisect_left(firsts, last + 1, start)
+        wanted = (state, deliveries, member, deadline_ms, change)
+        # Whole runs are replaced; of those at the ends stays what isn't meant.
+        columns = [(first, *wanted)]
+        if firsts[start] < first:
+            if self._equals(start, *wanted):
+                columns[0] = (firsts[start], *wanted)
+            else:
+                columns.insert(0, self._row(start, firsts[start]))
+        elif start and self._equals(start - 1, *wanted):
+            start -= 1
+            columns[0] = (firsts[start], *wanted)
+        if self.last_of(stop - 1) > last:
+            if not self._equals(stop - 1, *wanted):
+                columns.append(self._row(stop - 1, last + 1))
+        elif stop < len(firsts) and self._equals(stop, *wanted):
+            stop += 1
+        new = list(zip(*columns, strict=True))
+        firsts[start:stop] = array("q", new[0])
+        self.states[start:stop] = bytes(new[1])
+        self.deliveries[start:stop] = array("h", new[2])
+        self.members[start:stop] = new[3]
+        self.deadlines[start:stop] = array("q", new[4])
+        self.changes[start:stop] = array("i", new[5])
+
+    def drop_below(self, offset: int) -> None:
+        """Forgets all offsets below this one; `end` is not below it then."""
+        count = bisect_right(self.firsts, offset) - 1 if offset < self.end else len(self)
+        if count > 0:
+            for column in (
+                self.firsts,
+                self.states,
+                self.deliveries,
+                self.members,
+                self.deadlines,
+                self.changes,
+            ):
+                del column[:count]
+        if self.firsts and self.firsts[0] < offset:
+            self.firsts[0] = offset
+        self.end = max(self.end, offset)
+
+    def _equals(
+        self, index: int, state: int, deliveries: int, member: str, deadline_ms: int, change: int
+    ) -> bool:
+        return (
+            self.states[index] == state
+            and self.deliveries[index] == deliveries
+            and self.deadlines[index] == deadline_ms
+            and self.changes[index] == change
+            and self.members[index] == member
+        )
+
+    def _row(self, index: int, first: int) -> tuple[int, int, int, str, int, int]:
+        return (
+            first,
+            self.states[index],
+            self.deliveries[index],
+            self.members[index],
+            self.deadlines[index],
+            self.changes[index],
+        )

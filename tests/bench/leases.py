@@ -1,0 +1,96 @@
+"""`make bench ARGS=leases`: what a table of leases takes of CPU and memory.
+
+2,000 records are leased and every second one is accepted, so that no two runs touch that are alike:
+that is the longest table that there can be with `group.share.partition.max.record.locks` as it is.
+There one run is acquired, acknowledged and written at a time.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+from kraftpy.core.leases import (
+    Acknowledgement,
+    AcknowledgeType,
+    Demand,
+    LeaseLimits,
+    LeaseTable,
+    ReadBatch,
+)
+from tests.bench.figures import Values
+
+ACQUIRE = "leases: acquire a run"
+ACKNOWLEDGE = "leases: acknowledge a run"
+WRITTEN = "leases: a change is written"
+MEMORY = "leases: 2,000, every second one finished"
+
+LOCKS = 2_000
+_LIMITS = LeaseLimits(LOCKS, 5, 30_000)
+_ALL = Demand(LOCKS, 0, is_strict=False)
+_ONE = Demand(1, 0, is_strict=True)
+_LOG = [ReadBatch(0, LOCKS - 1)]
+
+
+def _say(table: LeaseTable, kind: int, offset: int) -> None:
+    error = table.acknowledge("member", [Acknowledgement(offset, offset, (kind,))], 0)
+    assert not error
+    change = table.take_change()
+    assert change is not None
+    table.committed(change.number)
+
+
+def holey() -> LeaseTable:
+    """A table with as many runs as it can have."""
+    table = LeaseTable(_LIMITS, 0)
+    table.acquire("member", 0, _LOG, LOCKS, _ALL, 0)
+    for offset in range(1, LOCKS, 2):
+        _say(table, AcknowledgeType.ACCEPT, offset)
+    assert len(table.runs()) == LOCKS
+    return table
+
+
+def round_of() -> dict[str, float]:
+    """One round: µs for a run, and KiB."""
+    tracemalloc.start()
+    table = holey()
+    kib = tracemalloc.get_traced_memory()[0] / 1024
+    tracemalloc.stop()
+    for offset in range(0, LOCKS, 2):
+        _say(table, AcknowledgeType.RELEASE, offset)
+    acquire_s = acknowledge_s = written_s = 0.0
+    clock = time.perf_counter
+    for _ in range(LOCKS // 2):
+        started_at = clock()
+        asked = table.next_available(LOCKS)
+        assert asked is not None
+        acquired = table.acquire("member", asked, _LOG, LOCKS, _ONE, 0)
+        acquire_s += clock() - started_at
+        assert len(acquired) == 1
+    for offset in range(LOCKS - 2, -1, -2):
+        started_at = clock()
+        said = [Acknowledgement(offset, offset, (AcknowledgeType.ACCEPT,))]
+        table.acknowledge("member", said, 0)
+        change = table.take_change()
+        asked_at = clock()
+        assert change is not None
+        table.committed(change.number)
+        written_s += clock() - asked_at
+        acknowledge_s += asked_at - started_at
+    assert table.start_offset == LOCKS
+    runs = LOCKS // 2
+    return {
+        ACQUIRE: acquire_s / runs * 1e6,
+        ACKNOWLEDGE: acknowledge_s / runs * 1e6,
+        WRITTEN: written_s / runs * 1e6,
+        MEMORY: kib,
+    }
+
+
+def run(rounds: int) -> Values:
+    """All figures of so many rounds."""
+    values: Values = {}
+    for _ in range(rounds):
+        for name, value in round_of().items():
+            values.setdefault(name, []).append(value)
+    return values
