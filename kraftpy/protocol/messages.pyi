@@ -1499,6 +1499,94 @@ class TransactionLogValue(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class ShareSnapshotKey(Message):
+    group_id: str
+    topic_id: bytes
+    partition: int
+    def __init__(
+        self,
+        group_id: str = ...,
+        topic_id: bytes = ...,
+        partition: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareSnapshotValue(Message):
+    class StateBatch(Message):
+        first_offset: int
+        last_offset: int
+        delivery_state: int
+        delivery_count: int
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp: int
+    write_timestamp: int
+    state_batches: list[ShareSnapshotValue.StateBatch]
+    def __init__(
+        self,
+        snapshot_epoch: int = ...,
+        state_epoch: int = ...,
+        leader_epoch: int = ...,
+        start_offset: int = ...,
+        delivery_complete_count: int = ...,
+        create_timestamp: int = ...,
+        write_timestamp: int = ...,
+        state_batches: list[ShareSnapshotValue.StateBatch] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareUpdateKey(Message):
+    group_id: str
+    topic_id: bytes
+    partition: int
+    def __init__(
+        self,
+        group_id: str = ...,
+        topic_id: bytes = ...,
+        partition: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareUpdateValue(Message):
+    class StateBatch(Message):
+        first_offset: int
+        last_offset: int
+        delivery_state: int
+        delivery_count: int
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: list[ShareUpdateValue.StateBatch]
+    def __init__(
+        self,
+        snapshot_epoch: int = ...,
+        leader_epoch: int = ...,
+        start_offset: int = ...,
+        delivery_complete_count: int = ...,
+        state_batches: list[ShareUpdateValue.StateBatch] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class ControlRecordTypeSchema(Message):
     type: int
     def __init__(
@@ -2963,6 +3051,344 @@ class DescribeDelegationTokenResponse(Message):
         error_code: int = ...,
         tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...,
         throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class InitializeShareGroupStateRequest(Message):
+    API_KEY: ClassVar[int] = 83
+    class InitializeStateData(Message):
+        topic_id: bytes
+        partitions: list[InitializeShareGroupStateRequest.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[InitializeShareGroupStateRequest.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition: int
+        state_epoch: int
+        start_offset: int
+        def __init__(
+            self,
+            partition: int = ...,
+            state_epoch: int = ...,
+            start_offset: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[InitializeShareGroupStateRequest.InitializeStateData]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[InitializeShareGroupStateRequest.InitializeStateData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class InitializeShareGroupStateResponse(Message):
+    API_KEY: ClassVar[int] = 83
+    class InitializeStateResult(Message):
+        topic_id: bytes
+        partitions: list[InitializeShareGroupStateResponse.PartitionResult]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[InitializeShareGroupStateResponse.PartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionResult(Message):
+        partition: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            partition: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    results: list[InitializeShareGroupStateResponse.InitializeStateResult]
+    def __init__(
+        self,
+        results: list[InitializeShareGroupStateResponse.InitializeStateResult] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ReadShareGroupStateRequest(Message):
+    API_KEY: ClassVar[int] = 84
+    class ReadStateData(Message):
+        topic_id: bytes
+        partitions: list[ReadShareGroupStateRequest.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ReadShareGroupStateRequest.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition: int
+        leader_epoch: int
+        def __init__(
+            self,
+            partition: int = ...,
+            leader_epoch: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[ReadShareGroupStateRequest.ReadStateData]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[ReadShareGroupStateRequest.ReadStateData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ReadShareGroupStateResponse(Message):
+    API_KEY: ClassVar[int] = 84
+    class ReadStateResult(Message):
+        topic_id: bytes
+        partitions: list[ReadShareGroupStateResponse.PartitionResult]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ReadShareGroupStateResponse.PartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionResult(Message):
+        partition: int
+        error_code: int
+        error_message: str | None
+        state_epoch: int
+        start_offset: int
+        state_batches: list[ReadShareGroupStateResponse.StateBatch]
+        def __init__(
+            self,
+            partition: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            state_epoch: int = ...,
+            start_offset: int = ...,
+            state_batches: list[ReadShareGroupStateResponse.StateBatch] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class StateBatch(Message):
+        first_offset: int
+        last_offset: int
+        delivery_state: int
+        delivery_count: int
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    results: list[ReadShareGroupStateResponse.ReadStateResult]
+    def __init__(
+        self,
+        results: list[ReadShareGroupStateResponse.ReadStateResult] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class WriteShareGroupStateRequest(Message):
+    API_KEY: ClassVar[int] = 85
+    class WriteStateData(Message):
+        topic_id: bytes
+        partitions: list[WriteShareGroupStateRequest.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[WriteShareGroupStateRequest.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition: int
+        state_epoch: int
+        leader_epoch: int
+        start_offset: int
+        delivery_complete_count: int
+        state_batches: list[WriteShareGroupStateRequest.StateBatch]
+        def __init__(
+            self,
+            partition: int = ...,
+            state_epoch: int = ...,
+            leader_epoch: int = ...,
+            start_offset: int = ...,
+            delivery_complete_count: int = ...,
+            state_batches: list[WriteShareGroupStateRequest.StateBatch] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class StateBatch(Message):
+        first_offset: int
+        last_offset: int
+        delivery_state: int
+        delivery_count: int
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[WriteShareGroupStateRequest.WriteStateData]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[WriteShareGroupStateRequest.WriteStateData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class WriteShareGroupStateResponse(Message):
+    API_KEY: ClassVar[int] = 85
+    class WriteStateResult(Message):
+        topic_id: bytes
+        partitions: list[WriteShareGroupStateResponse.PartitionResult]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[WriteShareGroupStateResponse.PartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionResult(Message):
+        partition: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            partition: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    results: list[WriteShareGroupStateResponse.WriteStateResult]
+    def __init__(
+        self,
+        results: list[WriteShareGroupStateResponse.WriteStateResult] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DeleteShareGroupStateRequest(Message):
+    API_KEY: ClassVar[int] = 86
+    class DeleteStateData(Message):
+        topic_id: bytes
+        partitions: list[DeleteShareGroupStateRequest.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[DeleteShareGroupStateRequest.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition: int
+        def __init__(
+            self,
+            partition: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[DeleteShareGroupStateRequest.DeleteStateData]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[DeleteShareGroupStateRequest.DeleteStateData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DeleteShareGroupStateResponse(Message):
+    API_KEY: ClassVar[int] = 86
+    class DeleteStateResult(Message):
+        topic_id: bytes
+        partitions: list[DeleteShareGroupStateResponse.PartitionResult]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[DeleteShareGroupStateResponse.PartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionResult(Message):
+        partition: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            partition: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    results: list[DeleteShareGroupStateResponse.DeleteStateResult]
+    def __init__(
+        self,
+        results: list[DeleteShareGroupStateResponse.DeleteStateResult] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ReadShareGroupStateSummaryRequest(Message):
+    API_KEY: ClassVar[int] = 87
+    class ReadStateSummaryData(Message):
+        topic_id: bytes
+        partitions: list[ReadShareGroupStateSummaryRequest.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ReadShareGroupStateSummaryRequest.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition: int
+        leader_epoch: int
+        def __init__(
+            self,
+            partition: int = ...,
+            leader_epoch: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[ReadShareGroupStateSummaryRequest.ReadStateSummaryData]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[ReadShareGroupStateSummaryRequest.ReadStateSummaryData] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ReadShareGroupStateSummaryResponse(Message):
+    API_KEY: ClassVar[int] = 87
+    class ReadStateSummaryResult(Message):
+        topic_id: bytes
+        partitions: list[ReadShareGroupStateSummaryResponse.PartitionResult]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ReadShareGroupStateSummaryResponse.PartitionResult] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionResult(Message):
+        partition: int
+        error_code: int
+        error_message: str | None
+        state_epoch: int
+        leader_epoch: int
+        start_offset: int
+        delivery_complete_count: int
+        def __init__(
+            self,
+            partition: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            state_epoch: int = ...,
+            leader_epoch: int = ...,
+            start_offset: int = ...,
+            delivery_complete_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    results: list[ReadShareGroupStateSummaryResponse.ReadStateSummaryResult]
+    def __init__(
+        self,
+        results: list[ReadShareGroupStateSummaryResponse.ReadStateSummaryResult] = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

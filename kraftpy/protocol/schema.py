@@ -24,9 +24,18 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from kraftpy.protocol.schemas import cluster, data, embedded, groups, security, topics, transactions
+from kraftpy.protocol.schemas import (
+    cluster,
+    data,
+    embedded,
+    groups,
+    security,
+    share,
+    topics,
+    transactions,
+)
 
-_TABLES = (cluster, data, embedded, groups, security, topics, transactions)
+_TABLES = (cluster, data, embedded, groups, security, share, topics, transactions)
 
 ZERO_UUID = bytes(16)
 

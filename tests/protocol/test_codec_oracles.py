@@ -28,7 +28,7 @@ OLDER_THAN_KIO = {
     ("WriteTxnMarkersRequest", 0),
     ("WriteTxnMarkersResponse", 0),
 }
-# The records of __consumer_offsets and __transaction_state: kio has wire messages only.
+# The records of internal topics: kio has wire messages only.
 NOT_IN_KIO = {
     "OffsetCommitKey",
     "OffsetCommitValue",
@@ -36,6 +36,10 @@ NOT_IN_KIO = {
     "GroupMetadataValue",
     "TransactionLogKey",
     "TransactionLogValue",
+    "ShareSnapshotKey",
+    "ShareSnapshotValue",
+    "ShareUpdateKey",
+    "ShareUpdateValue",
     "ConsumerGroupClassicMemberMetadata",
     *(
         f"ConsumerGroup{name}{part}"
@@ -64,6 +68,17 @@ NOT_IN_KAFKA_PYTHON = {
     *(
         f"{what}DelegationToken{part}"
         for what in ("Create", "Renew", "Expire", "Describe")
+        for part in ("Request", "Response")
+    ),
+    *(
+        f"{what}{part}"
+        for what in (
+            "InitializeShareGroupState",
+            "ReadShareGroupState",
+            "WriteShareGroupState",
+            "DeleteShareGroupState",
+            "ReadShareGroupStateSummary",
+        )
         for part in ("Request", "Response")
     ),
     "UnregisterBrokerRequest",

@@ -32,11 +32,12 @@ class Write(Generic[R]):
     """Records of one atomic batch of one log, and what to do once their fate is known.
 
     `keys` are whom they concern: groups, say. `log` is the number of the coordinator's log.
+    `offset` is where the batch begins that they are in, once that is committed.
     `settled` says that the requests behind it have been answered, by a failure or a timeout; the
     records still count if they commit later.
     """
 
-    __slots__ = ("keys", "log", "on_committed", "on_failed", "records", "settled")
+    __slots__ = ("keys", "log", "offset", "on_committed", "on_failed", "records", "settled")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Write(Generic[R]):
         self.on_committed = on_committed
         self.on_failed = on_failed
         self.log = log
+        self.offset = -1
         self.settled = False
 
 

@@ -137,6 +137,41 @@ TransactionLogValue data v0-1 flex1+
   client_transaction_version           int16                    1+ tag2
   next_producer_epoch                  int16                    1+ tag3 =-1
 
+ShareSnapshotKey data v0-0
+  group_id                             string
+  topic_id                             uuid
+  partition                            int32
+
+ShareSnapshotValue data v0-0 flex0+
+  snapshot_epoch                       int32
+  state_epoch                          int32
+  leader_epoch                         int32
+  start_offset                         int64
+  delivery_complete_count              int32                    0+ tag0 =-1
+  create_timestamp                     int64
+  write_timestamp                      int64
+  state_batches                        []StateBatch
+    first_offset                       int64
+    last_offset                        int64
+    delivery_state                     int8
+    delivery_count                     int16
+
+ShareUpdateKey data v1-1
+  group_id                             string
+  topic_id                             uuid
+  partition                            int32
+
+ShareUpdateValue data v0-0 flex0+
+  snapshot_epoch                       int32
+  leader_epoch                         int32
+  start_offset                         int64
+  delivery_complete_count              int32                    0+ tag0 =-1
+  state_batches                        []StateBatch
+    first_offset                       int64
+    last_offset                        int64
+    delivery_state                     int8
+    delivery_count                     int16
+
 ControlRecordTypeSchema data v0-0
   type                                 int16
 

@@ -394,6 +394,7 @@ class CoordinatorPartition(Generic[M]):
             return
         queue.last_offset = offset
         for write in writes:
+            write.offset = offset
             self.carry_out(machine.committed(write, now_ms), now_ms)
 
     # -- time

@@ -1,0 +1,129 @@
+"""What the share coordinator keeps of a share-partition: the sum of its records.
+
+Rules:
+
+* The start offset and the leader epoch never fall while the state epoch is the same.
+* A newer batch wins, but what is finished stays so, and a count of deliveries doesn't fall: a write
+  that comes late, or twice, gives nothing back. Only a snapshot begins anew.
+* Equal neighbours join. What nobody has written is Available, and isn't in an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kraftpy.core.leases.runs import ACKNOWLEDGED, AVAILABLE, Runs
+from kraftpy.core.leases.state_records import NO_OFFSET, Snapshot, Update
+from kraftpy.core.leases.table import StateBatch
+
+
+class Summary(NamedTuple):
+    """What is told of a share-partition without its batches."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    finished_count: int
+
+
+class ShareState:
+    """A share-partition; `updates` counts what came since its snapshot."""
+
+    __slots__ = (
+        "_runs",
+        "created_ms",
+        "epoch",
+        "finished_count",
+        "leader_epoch",
+        "start_offset",
+        "state_epoch",
+        "updates",
+    )
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.epoch = snapshot.epoch
+        self.state_epoch = snapshot.state_epoch
+        self.leader_epoch = snapshot.leader_epoch
+        self.start_offset = snapshot.start_offset
+        self.finished_count = snapshot.finished_count
+        self.created_ms = snapshot.created_ms
+        self.updates = 0
+        self._runs = Runs(max(snapshot.start_offset, 0))
+        self._put(snapshot.batches)
+
+    def apply(self, update: Update) -> None:
+        """Takes in what has changed."""
+        self.updates += 1
+        self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
+        if update.start_offset == NO_OFFSET:
+            self.finished_count = update.finished_count
+        elif update.start_offset >= self.start_offset:
+            self.start_offset = update.start_offset
+            # Of a write that came late it would be that of another start.
+            self.finished_count = update.finished_count
+            self._runs.drop_below(update.start_offset)
+        self._put(update.batches)
+
+    def _put(self, batches: Iterable[StateBatch]) -> None:
+        runs = self._runs
+        for batch_first, batch_last, state, deliveries in batches:
+            first, last = max(batch_first, runs.start), batch_last
+            if last < first:
+                continue
+            if last >= runs.end:
+                known_end = runs.end
+                if first > known_end:
+                    runs.append(first - 1, AVAILABLE)
+                runs.append(last, state, deliveries)
+                last = known_end - 1
+            for part_first, part_last in self._giving_way(first, last, state, deliveries):
+                runs.put(part_first, part_last, state, deliveries)
+
+    def _giving_way(
+        self, first: int, last: int, state: int, deliveries: int
+    ) -> list[tuple[int, int]]:
+        """The parts of this range that a newer batch takes the place of."""
+        if last < first:
+            return []
+        runs = self._runs
+        return [
+            (max(runs.firsts[index], first), min(runs.last_of(index), last))
+            for index in runs.between(first, last)
+            if state >= ACKNOWLEDGED
+            or (runs.states[index] < ACKNOWLEDGED and runs.deliveries[index] <= deliveries)
+        ]
+
+    def batches(self) -> tuple[StateBatch, ...]:
+        """What was written of offsets from the start on, ascending."""
+        runs = self._runs
+        return tuple(
+            StateBatch(first, runs.last_of(index), state, deliveries)
+            for index, (first, state, deliveries) in enumerate(
+                zip(runs.firsts, runs.states, runs.deliveries, strict=True)
+            )
+            if state or deliveries
+        )
+
+    def summary(self) -> Summary:
+        """All but its batches."""
+        return Summary(self.state_epoch, self.leader_epoch, self.start_offset, self.finished_count)
+
+    def snapshot(self, now_ms: int, epoch: int) -> Snapshot:
+        """All of it, as the snapshot of this epoch."""
+        return Snapshot(
+            epoch,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.finished_count,
+            self.created_ms,
+            now_ms,
+            self.batches(),
+        )
+
+    def copy(self) -> ShareState:
+        """One that changes by itself."""
+        other = ShareState(self.snapshot(0, self.epoch))
+        other.updates = self.updates
+        return other
