@@ -18,6 +18,8 @@ everything around them made up: the clock, the network, the disks, the metadata 
     claims                the coordinator of members that share partitions, with its two logs
     members               those who claim: of a group that shares partitions, and alone
     cooperative_world     a run with those, and what must hold then
+    leases                the tables of partitions' leaders, and the coordinator that keeps them
+    leasing_world         members who are dealt records, and what must hold then
     scenario    the same parts under the control of a script (scenarios/*.txt)
 
 `python -m tests.simulation --seed N` replays a run, with `--trace` line by line.

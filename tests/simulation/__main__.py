@@ -1,8 +1,8 @@
 """`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`).
 
-Each fourth seed is run with transactions, too, and another fourth with members that share
-partitions, some of whom claim in transactions in every other run (`--transactions` or
-`--cooperative` for one of them).
+Each fourth seed is run with transactions, too, another fourth with members that share partitions,
+some of whom claim in transactions in every other run, and another one with leases
+(`--transactions`, `--cooperative` or `--leases` for one of them).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from multiprocessing import get_context
 
 from tests.simulation.cooperative_world import simulate_cooperative
+from tests.simulation.leasing_world import simulate_leases
 from tests.simulation.transactional_world import simulate_transactions
 from tests.simulation.world import Outcome, simulate
 
-TRANSACTIONS_EVERY = COOPERATIVE_EVERY = 4
+TRANSACTIONS_EVERY = COOPERATIVE_EVERY = LEASES_EVERY = 4
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--transactions", action="store_true", help="--seed with transactions")
     parser.add_argument("--cooperative", action="store_true", help="--seed with shared partitions")
+    parser.add_argument("--leases", action="store_true", help="--seed with leases of records")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
@@ -36,6 +38,7 @@ def main() -> int:
     if options.seed is not None:
         play = simulate_transactions if options.transactions else simulate
         play = simulate_cooperative if options.cooperative else play
+        play = simulate_leases if options.leases else play
         outcome = play(options.seed, print if options.trace else None)
         print(outcome.violation or f"clean: {outcome}")
         return 1 if outcome.violation else 0
@@ -55,16 +58,20 @@ def _simulate(seed: int) -> list[Outcome]:
         outcomes.append(simulate_transactions(seed))
     if seed % COOPERATIVE_EVERY == 1:
         outcomes.append(simulate_cooperative(seed))
+    if seed % LEASES_EVERY == 2:
+        outcomes.append(simulate_leases(seed))
     return outcomes
 
 
 def report(outcomes: Iterable[Outcome]) -> int:
     """Prints failures as they come, and a sum; returns how many failed."""
     count = failed = events = acknowledged = read = elections = lossy = completed = claimed = 0
+    leased = 0
     for outcome in outcomes:
         count += 1
         completed += outcome.completed
         claimed += outcome.claimed
+        leased += outcome.leased
         events += outcome.events
         acknowledged += outcome.acknowledged
         read += outcome.read
@@ -76,20 +83,24 @@ def report(outcomes: Iterable[Outcome]) -> int:
                 outcome.seed,
                 transactions=bool(outcome.completed),
                 cooperative=outcome.cooperative,
+                leases=outcome.leasing,
             )
             print(f"seed {outcome.seed}: {outcome.violation}\n{again}", flush=True)
     print(
         f"{count} runs, {events:,} events, {elections:,} elections, {acknowledged:,} records "
         f"acknowledged, {completed:,} transactions completed, {claimed:,} claims committed, "
-        f"{read:,} fetches read: "
+        f"{leased:,} leased records accepted, {read:,} fetches read: "
         + (f"{failed} runs FAILED" if failed else "every invariant held")
         + f" ({lossy} runs with elections that may lose records, and did)"
     )
     return failed
 
 
-def replay(seed: int, *, transactions: bool = False, cooperative: bool = False) -> str:
+def replay(
+    seed: int, *, transactions: bool = False, cooperative: bool = False, leases: bool = False
+) -> str:
     how = " --transactions" if transactions else ""
+    how += " --leases" if leases else ""
     how += " --cooperative" if cooperative else ""
     return f"  replay: python -m tests.simulation --seed {seed}{how} --trace"
 

@@ -87,6 +87,9 @@ class Outcome(NamedTuple):
     claimed: int = 0
     """Claims that were committed, in a run whose members share partitions."""
     cooperative: bool = False
+    leased: int = 0
+    """Records that members accepted, in a run with leases."""
+    leasing: bool = False
 
 
 class World:
