@@ -7,6 +7,7 @@ Rules:
 * What was shown as the old offset is what is replaced: a partition whose offset somebody else has
   changed meanwhile stays as it is and is reported.
 * An offset outside the log is moved to its nearest end, and that is said.
+* The text that was committed with an offset stays, unless --metadata or the file has another one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,18 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.group_offsets import in_scope, partitions_in
 from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
-from kraftpy.cli.offsets_file import OffsetsFileError, offsets_csv, read_offsets
+from kraftpy.cli.offsets_file import OffsetsFileError, WrittenOffset, offsets_csv, read_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.group_info import GroupInfo
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition, by_topic, list_offsets
+from kraftpy.client.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetAndMetadata,
+    Partition,
+    by_topic,
+    list_offsets,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted, printable
 
@@ -90,6 +98,13 @@ class _Position(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     help="To the offsets in a file: CSV as --export and Kafka's tools write it, or JSON.",
 )
+@click.option(
+    "--metadata",
+    type=TEXT,
+    metavar="TEXT",
+    help="The text to commit with each offset; '' for none.  [default: the one that is there, or "
+    "in the file]",
+)
 @scope_option("Only this topic. Repeatable.  [default: all that the group has offsets of]")
 @click.option("--dry-run", is_flag=True, help="Show what would change.")
 @click.option(
@@ -105,6 +120,7 @@ def seek(
     position: OffsetSpec | None,
     shift: int | None,
     file: IO[bytes] | None,
+    metadata: str | None,
     scopes: Sequence[Scope],
     dry_run: bool,
     export: bool,
@@ -132,11 +148,20 @@ def seek(
         async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             try:
-                before = {n: each.offset for n, each in (await admin.committed(name)).items()}
+                before = await _before(admin, name)
                 if not ways:
                     _export(name, {n: o for n, o in before.items() if in_scope(n, scopes)}, output)
                     return
-                plan = await _plan(cluster, name, before, position, shift, given, scopes)
+                offsets = await _plan(
+                    cluster,
+                    name,
+                    {each: was.offset for each, was in before.items()},
+                    position,
+                    shift,
+                    None if given is None else {each: to.offset for each, to in given.items()},
+                    scopes,
+                )
+                plan = _with_texts(offsets, before, given or {}, metadata)
                 if export:
                     _export(name, plan, output)
                     return
@@ -166,7 +191,7 @@ def seek(
 # -- what to do
 
 
-def _read(file: IO[bytes], group_id: str) -> dict[Partition, int]:
+def _read(file: IO[bytes], group_id: str) -> dict[Partition, WrittenOffset]:
     data = file.read(_FILE_MAX_BYTES + 1)
     try:
         if len(data) > _FILE_MAX_BYTES:
@@ -176,6 +201,31 @@ def _read(file: IO[bytes], group_id: str) -> dict[Partition, int]:
         raise click.BadParameter(
             f"{error}; `kraftpy group seek {group_id} --export` writes one", param_hint="'--file'"
         ) from None
+
+
+async def _before(admin: GroupAdmin, name: str) -> dict[Partition, OffsetAndMetadata]:
+    committed = await admin.committed(name)
+    return {
+        each: OffsetAndMetadata(found.offset, found.metadata) for each, found in committed.items()
+    }
+
+
+def _with_texts(
+    plan: Mapping[Partition, int],
+    before: Mapping[Partition, OffsetAndMetadata],
+    given: Mapping[Partition, WrittenOffset],
+    metadata: str | None,
+) -> dict[Partition, OffsetAndMetadata]:
+    """The plan with the text of each: the one asked for, that of the file, or the old one."""
+    found = {}
+    for name, offset in plan.items():
+        text = metadata
+        if text is None and name in given:
+            text = given[name].metadata
+        if text is None:
+            text = before[name].metadata if name in before else ""
+        found[name] = OffsetAndMetadata(offset, text)
+    return found
 
 
 async def _plan(
@@ -252,10 +302,14 @@ def _has_members(name: str, info: GroupInfo) -> Failure:
 
 
 async def _carry_out(
-    admin: GroupAdmin, name: str, plan: Mapping[Partition, int], before: Mapping[Partition, int]
+    admin: GroupAdmin,
+    name: str,
+    plan: Mapping[Partition, OffsetAndMetadata],
+    before: Mapping[Partition, OffsetAndMetadata],
 ) -> dict[Partition, KafkaError]:
-    changed = {each: offset for each, offset in plan.items() if before.get(each) != offset}
-    errors = await admin.commit(name, changed, {each: before.get(each, -1) for each in changed})
+    changed = {each: to for each, to in plan.items() if before.get(each) != to}
+    expected = {each: before[each].offset if each in before else -1 for each in changed}
+    errors = await admin.commit(name, changed, expected)
     for error in errors.values():
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
             raise error
@@ -265,23 +319,29 @@ async def _carry_out(
 # -- output
 
 
-def _export(name: str, offsets: Mapping[Partition, int], output: str) -> None:
+def _export(name: str, offsets: Mapping[Partition, OffsetAndMetadata], output: str) -> None:
     if not offsets:  # a backup should not be empty without anybody hearing of it
         raise Failure(f"group {name!r} has committed nothing there", EXIT_BROKER_ERROR)
     if output == "json":
         echo_json(
             [
-                {"group": name, "topic": topic, "partition": partition, "offset": offset}
-                for (topic, partition), offset in offsets.items()
+                {
+                    "group": name,
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": each.offset,
+                    "metadata": each.metadata,
+                }
+                for (topic, partition), each in offsets.items()
             ]
         )
     else:
-        sys.stdout.write(offsets_csv(offsets))
+        sys.stdout.write(offsets_csv(name, offsets))
 
 
 def _show(
-    plan: Mapping[Partition, int],
-    before: Mapping[Partition, int],
+    plan: Mapping[Partition, OffsetAndMetadata],
+    before: Mapping[Partition, OffsetAndMetadata],
     errors: Mapping[Partition, KafkaError],
     output: str,
 ) -> None:
@@ -290,8 +350,13 @@ def _show(
         return
     header = ["TOPIC", "PARTITION", "FROM", "TO"]
     rows: list[list[object]] = [
-        [*each, before.get(each, "-"), offset] for each, offset in plan.items()
+        [*each, before[each].offset if each in before else "-", to.offset]
+        for each, to in plan.items()
     ]
+    if any(to.metadata or (each in before and before[each].metadata) for each, to in plan.items()):
+        header.append("METADATA")
+        for to, row in zip(plan.values(), rows, strict=True):
+            row.append(to.metadata)
     if errors:
         header.append("ERROR")
         for each, row in zip(plan, rows, strict=True):
@@ -301,11 +366,17 @@ def _show(
 
 def _as_json(
     name: Partition,
-    plan: Mapping[Partition, int],
-    before: Mapping[Partition, int],
+    plan: Mapping[Partition, OffsetAndMetadata],
+    before: Mapping[Partition, OffsetAndMetadata],
     errors: Mapping[Partition, KafkaError],
 ) -> dict[str, Any]:
-    row = {"topic": name[0], "partition": name[1], "from": before.get(name), "to": plan[name]}
+    row: dict[str, Any] = {
+        "topic": name[0],
+        "partition": name[1],
+        "from": before[name].offset if name in before else None,
+        "to": plan[name].offset,
+        "metadata": plan[name].metadata,
+    }
     if name in errors:
         row |= {"error": errors[name].code.name, "message": errors[name].message}
     return row

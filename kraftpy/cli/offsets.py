@@ -33,7 +33,7 @@ from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
 from kraftpy.client.group_info import GroupInfo
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition
+from kraftpy.client.offsets import EARLIEST, LATEST, OffsetAndMetadata, Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted
 
@@ -56,6 +56,8 @@ class _Row:
     new: int | None
     status: str
     reason: str = ""
+    metadata: str = ""
+    """The text that was committed beside `old`, which stays: ZooKeeper has none."""
 
 
 @click.group()
@@ -215,7 +217,8 @@ async def _plan_import(
     rows = []
     for name, offset in sorted(offsets.items()):
         old = committed[name].offset if name in committed else None
-        row = _Row(group, name[0], str(name[1]), old, offset, SKIPPED)
+        text = committed[name].metadata if name in committed else ""
+        row = _Row(group, name[0], str(name[1]), old, offset, SKIPPED, metadata=text)
         log = log_ends[name]
         if isinstance(log, str):
             row = replace(row, reason=log)
@@ -254,7 +257,11 @@ async def _commit(admin: GroupAdmin, group: str, rows: Sequence[_Row]) -> list[_
     try:
         errors = await admin.commit(
             group,
-            {name: row.new for name, row in planned.items() if row.new is not None},
+            {
+                name: OffsetAndMetadata(row.new, row.metadata)
+                for name, row in planned.items()
+                if row.new is not None
+            },
             {name: -1 if row.old is None else row.old for name, row in planned.items()},
         )
     except KafkaError as error:  # other groups may have another coordinator, which answers

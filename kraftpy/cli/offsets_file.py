@@ -1,9 +1,10 @@
 """Offsets of a group in a file: the CSV of Kafka's kafka-consumer-groups, and JSON.
 
 CSV has `topic,partition,offset` in each line, or `group,topic,partition,offset` when offsets of
-several groups were exported; no header. JSON is a list of objects with topic, partition, offset
-and perhaps group, as `kraftpy group seek --export` and `kraftpy group offsets show` write it.
-Lines of other groups are passed over.
+several groups were exported; no header. Kafka's tools have no place for the text that may be
+committed with an offset: where one was, there are five cells, with `metadata` last. JSON is a list
+of objects with topic, partition, offset and perhaps group and metadata, as `kraftpy group seek
+--export` and `kraftpy group offsets show` write it. Lines of other groups are passed over.
 """
 
 from __future__ import annotations
@@ -13,35 +14,48 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeGuard
 
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import OffsetAndMetadata, Partition
 
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
-_Entry = tuple[object, object, object, object]
+_METADATA_MAX_BYTES = 2**15 - 1
+_Entry = tuple[object, object, object, object, object]
 
 
 class OffsetsFileError(ValueError):
     """The file holds no offsets; the text says where it is wrong."""
 
 
-def offsets_csv(offsets: Mapping[Partition, int]) -> str:
-    """The lines for one group."""
+def offsets_csv(group_id: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> str:
+    """The lines for one group; all of them with metadata if one of them has some."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows((*name, offset) for name, offset in offsets.items())
+    if any(each.metadata for each in offsets.values()):
+        rows = ((group_id, *name, each.offset, each.metadata) for name, each in offsets.items())
+        writer.writerows(rows)
+    else:
+        writer.writerows((*name, each.offset) for name, each in offsets.items())
     return text.getvalue()
 
 
-def read_offsets(data: bytes, group_id: str) -> dict[Partition, int]:
+class WrittenOffset(NamedTuple):
+    """What a file says of a partition; `metadata` is None where it says nothing of that."""
+
+    offset: int
+    metadata: str | None
+
+
+def read_offsets(data: bytes, group_id: str) -> dict[Partition, WrittenOffset]:
     """The offsets of a group; `OffsetsFileError` if there are none or anything makes no sense."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise OffsetsFileError(f"it is not UTF-8: {error}") from None
     entries = _json_entries(text) if text.lstrip()[:1] in ("[", "{") else _csv_entries(text)
-    offsets: dict[Partition, int] = {}
-    for where, (group, topic, partition, offset) in entries:
+    offsets: dict[Partition, WrittenOffset] = {}
+    for where, (group, topic, partition, offset, metadata) in entries:
         if group is not None and group != group_id:
             continue
         if not isinstance(topic, str) or not topic or not _is_text(topic):
@@ -50,10 +64,12 @@ def read_offsets(data: bytes, group_id: str) -> dict[Partition, int]:
             raise OffsetsFileError(f"{where}: {partition!r} is no partition")
         if not _is_number(offset, _OFFSET_MAX):
             raise OffsetsFileError(f"{where}: {offset!r} is no offset")
+        if metadata is not None and not _is_metadata(metadata):
+            raise OffsetsFileError(f"{where}: {str(metadata)[:80]!r} is no metadata of an offset")
         name = (topic, int(str(partition)))
         if name in offsets:
             raise OffsetsFileError(f"{where}: {topic}-{partition} comes twice")
-        offsets[name] = int(str(offset))
+        offsets[name] = WrittenOffset(int(str(offset)), metadata)
     if not offsets:
         raise OffsetsFileError(f"it has no offsets of group {group_id!r}")
     return offsets
@@ -65,9 +81,11 @@ def _csv_entries(text: str) -> Iterator[tuple[str, _Entry]]:
         for cells in reader:
             where = f"line {reader.line_num}"
             if len(cells) == 3:
-                yield where, (None, *(cell.strip() for cell in cells))  # type: ignore[misc]
+                yield where, (None, *(cell.strip() for cell in cells), None)  # type: ignore[misc]
             elif len(cells) == 4:
-                yield where, tuple(cell.strip() for cell in cells)  # type: ignore[misc]
+                yield where, (*(cell.strip() for cell in cells), None)  # type: ignore[misc]
+            elif len(cells) == 5:
+                yield where, (*(cell.strip() for cell in cells[:4]), cells[4])  # type: ignore[misc]
             elif cells:
                 raise OffsetsFileError(f"{where} is not TOPIC,PARTITION,OFFSET")
     except csv.Error as error:
@@ -84,8 +102,14 @@ def _json_entries(text: str) -> Iterator[tuple[str, _Entry]]:
     for number, entry in enumerate(document, start=1):
         if not isinstance(entry, dict):
             raise OffsetsFileError(f"entry {number} is no object")
-        keys = ("group", "topic", "partition", "offset")
+        keys = ("group", "topic", "partition", "offset", "metadata")
         yield f"entry {number}", tuple(map(entry.get, keys))  # type: ignore[misc]
+
+
+def _is_metadata(value: object) -> TypeGuard[str]:
+    if not isinstance(value, str) or not _is_text(value):
+        return False
+    return len(value.encode()) <= _METADATA_MAX_BYTES
 
 
 def _is_text(value: str) -> bool:

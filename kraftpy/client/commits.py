@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 from kraftpy.client.claims import commit_claims
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.ledger import Dues, Ledger
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Offset, Partition
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES
@@ -42,7 +42,7 @@ class Claiming(NamedTuple):
     dues: Dues
 
 
-Done = Mapping[Partition, int | Claiming]
+Done = Mapping[Partition, Offset | Claiming]
 """What is to be committed of partitions: the offset of the next record to process, or claims."""
 
 
@@ -64,7 +64,7 @@ class Commits:
         self._committing = committing
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
-        self._auto_committed: dict[Partition, int] = {}
+        self._auto_committed: dict[Partition, Offset] = {}
         self._claiming: asyncio.Task[None] | None = None
         self._due_at = time.monotonic() + self._interval_s
 
@@ -92,8 +92,8 @@ class Commits:
     ) -> None:
         if not offsets:
             return
-        plain = {name: done for name, done in offsets.items() if isinstance(done, int)}
-        claims = {name: done for name, done in offsets.items() if not isinstance(done, int)}
+        plain = {n: each for n, each in offsets.items() if not isinstance(each, Claiming)}
+        claims = {n: each for n, each in offsets.items() if isinstance(each, Claiming)}
         async with self._turn:
             try:
                 if plain:
@@ -147,13 +147,15 @@ class Commits:
             name: each
             for name, each in positions.items()
             if (
-                self._auto_committed.get(name) != each
-                if isinstance(each, int)
-                else each.dues.accounts
+                each.dues.accounts
+                if isinstance(each, Claiming)
+                else self._auto_committed.get(name) != each
             )
         }
         if changed:
-            self._auto_committed = {n: o for n, o in positions.items() if isinstance(o, int)}
+            self._auto_committed = {
+                n: each for n, each in positions.items() if not isinstance(each, Claiming)
+            }
             self._soon(changed, False).add_done_callback(self._auto_commit_done)
 
     def _auto_commit_done(self, task: asyncio.Task[None]) -> None:

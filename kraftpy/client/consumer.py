@@ -36,7 +36,7 @@ from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
 from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.ledger import Claim, slices_of
-from kraftpy.client.offsets import LATEST, Partition, list_offsets
+from kraftpy.client.offsets import LATEST, Offset, OffsetAndMetadata, Partition, list_offsets
 from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.client.shares import hashes_of_slots
@@ -508,11 +508,12 @@ class Consumer:
     # -- commits
 
     async def commit(
-        self, offsets: Mapping[Partition, int] | None = None, *, timeout_ms: int | None = None
+        self, offsets: Mapping[Partition, Offset] | None = None, *, timeout_ms: int | None = None
     ) -> None:
         """Commits what is done (or these offsets: each that of the next record to process).
 
         That are the positions, and of slices and with `explicit_done` claims on what isn't claimed.
+        `OffsetAndMetadata` keeps a text with an offset.
 
         All of them or none; what an error leaves open is said at `Coordinator.commit`.
         Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
@@ -522,24 +523,26 @@ class Consumer:
         commits = self._group_commits()
         await commits.commit(self._done(offsets), timeout_ms=timeout_ms)
 
-    def commit_async(self, offsets: Mapping[Partition, int] | None = None) -> asyncio.Task[None]:
+    def commit_async(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
         """Commits without waiting, in order with all other commits; the task has the result."""
         commits = self._group_commits()
         return commits.soon(self._done(offsets))
 
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The group's committed offsets; partitions without one are left out."""
-        self._group_commits()
-        assert self._coordinator is not None
-        return await self._coordinator.committed(partitions)
+        return await self._offsets_of().committed(partitions)
+
+    async def committed_with_metadata(
+        self, partitions: Iterable[Partition]
+    ) -> dict[Partition, OffsetAndMetadata]:
+        """The same with the texts that were committed with them."""
+        return await self._offsets_of().committed_with_metadata(partitions)
 
     async def committed_ranges(
         self, partitions: Iterable[Partition]
     ) -> dict[Partition, list[Claim]]:
         """What the group has claimed of these partitions above its committed offsets."""
-        self._group_commits()
-        assert self._coordinator is not None
-        found = await read_progress(self._coordinator, partitions)
+        found = await read_progress(self._offsets_of(), partitions)
         return {name: progress.claims for name, progress in found.items()}
 
     def done(self, record: ConsumerRecord) -> None:
@@ -554,7 +557,7 @@ class Consumer:
         if ledger is not None and ledger.done(record.offset):
             self._done_count += 1
 
-    def _done(self, offsets: Mapping[Partition, int] | None = None) -> Done:
+    def _done(self, offsets: Mapping[Partition, Offset] | None = None) -> Done:
         if offsets is not None:
             return self._shares.done_by(offsets)
         self._done_count = 0
@@ -567,6 +570,11 @@ class Consumer:
     def coordinator_id(self) -> int | None:
         """The broker that coordinates the group; None while it isn't known, or without a group."""
         return None if self._coordinator is None else self._coordinator.node_id
+
+    def _offsets_of(self) -> Coordinator:
+        if self._coordinator is None:
+            raise ValueError("committing needs a group_id")
+        return self._coordinator
 
     def _group_commits(self) -> Commits:
         if self._commits is None:

@@ -23,7 +23,7 @@ from kraftpy.client.claims import Progress, read_progress
 from kraftpy.client.commits import Claiming, Done, compare_and_commit
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.ledger import WHOLE, Ledger, as_ranges
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Offset, Partition, with_metadata
 from kraftpy.client.shares import hashes_of_slots, slots_of_hashes
 from kraftpy.client.spans import Spans, subtract
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -159,7 +159,7 @@ class ConsumerShares:
 
     def done_of(self, positions: Mapping[Partition, int], names: Iterable[Partition]) -> Done:
         """What is to be committed of these partitions."""
-        done: dict[Partition, int | Claiming] = {}
+        done: dict[Partition, Offset | Claiming] = {}
         claiming = self._coordinator is not None and self._coordinator.takes_claims
         for name in names:
             ledger = self.ledgers.get(name)
@@ -179,13 +179,16 @@ class ConsumerShares:
         found = {name: Claiming(ledger, ledger.holes()) for name, ledger in ledgers.items()}
         return {name: each for name, each in found.items() if each.dues.accounts}
 
-    def done_by(self, offsets: Mapping[Partition, int]) -> Done:
-        """What a user says is done: all below these offsets, of the slices that are there."""
-        done: dict[Partition, int | Claiming] = dict(offsets)
+    def done_by(self, offsets: Mapping[Partition, Offset]) -> Done:
+        """What a user says is done: all below these offsets, of the slices that are there.
+
+        A claim has no place for a text: that of a slice isn't kept.
+        """
+        done: dict[Partition, Offset | Claiming] = dict(offsets)
         for name, offset in offsets.items():
             ledger = self.ledgers.get(name)
             if ledger is not None and ledger.slices != WHOLE:
-                done[name] = Claiming(ledger, ledger.dues_below(offset))
+                done[name] = Claiming(ledger, ledger.dues_below(with_metadata(offset).offset))
         return done
 
 

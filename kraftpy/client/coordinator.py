@@ -18,7 +18,7 @@ from typing import Any
 
 from kraftpy.client.cluster import BrokerInfo, Cluster, Retry, check, new_lane
 from kraftpy.client.connection import Connection
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Offset, OffsetAndMetadata, Partition, with_metadata
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, COOPERATIVE_FEATURE, NO, YES
@@ -47,7 +47,7 @@ class GroupMetadata:
 
     group_id: str
     generation: Generation = Generation()
-    done: Callable[[Mapping[Partition, int] | None], Mapping[Partition, Any]] | None = field(
+    done: Callable[[Mapping[Partition, Offset] | None], Mapping[Partition, Any]] | None = field(
         default=None, compare=False, repr=False
     )
 
@@ -169,7 +169,7 @@ class Coordinator(CoordinatorRoute):
 
     async def commit(
         self,
-        offsets: Mapping[Partition, int],
+        offsets: Mapping[Partition, Offset],
         generation: Generation,
         *,
         all_or_none: bool = True,
@@ -189,9 +189,13 @@ class Coordinator(CoordinatorRoute):
         kinds = messages.OffsetCommitRequest
         topics: dict[str, list[Any]] = {}
         for (topic, partition), offset in offsets.items():
+            committed, metadata, epoch = with_metadata(offset)
             topics.setdefault(topic, []).append(
                 kinds.OffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                    partition_index=partition,
+                    committed_offset=committed,
+                    committed_leader_epoch=epoch,
+                    committed_metadata=metadata,
                 )
             )
         request = kinds(
@@ -216,6 +220,13 @@ class Coordinator(CoordinatorRoute):
         self, partitions: Iterable[Partition], *, timeout_ms: int | None = None
     ) -> dict[Partition, int]:
         """The group's offsets of these partitions; those without one are left out."""
+        found = await self.committed_with_metadata(partitions, timeout_ms=timeout_ms)
+        return {name: each.offset for name, each in found.items()}
+
+    async def committed_with_metadata(
+        self, partitions: Iterable[Partition], *, timeout_ms: int | None = None
+    ) -> dict[Partition, OffsetAndMetadata]:
+        """The same with what was committed beside them."""
         kinds = messages.OffsetFetchRequest
         wanted: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -228,7 +239,7 @@ class Coordinator(CoordinatorRoute):
             ],
             require_stable=True,
         )
-        found: dict[Partition, int] = {}
+        found: dict[Partition, OffsetAndMetadata] = {}
 
         async def attempt(timeout_ms: int) -> None:
             response = await self.ask(request, timeout_ms=timeout_ms)
@@ -238,7 +249,11 @@ class Coordinator(CoordinatorRoute):
                 for partition in topic.partitions:
                     if partition.committed_offset >= 0:
                         name = (topic.name, partition.partition_index)
-                        found[name] = partition.committed_offset
+                        found[name] = OffsetAndMetadata(
+                            partition.committed_offset,
+                            partition.metadata or "",
+                            partition.committed_leader_epoch,
+                        )
 
         if wanted:
             await self.retrying(attempt, timeout_ms)

@@ -30,7 +30,7 @@ from kraftpy.client.group_info import (
 )
 from kraftpy.client.group_shares import KeyOwner, Share, owner_of_key, shares_of
 from kraftpy.client.ledger import Claim
-from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.offsets import Offset, Partition, by_topic, with_metadata
 from kraftpy.client.partitioner import partition_of_key
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
@@ -236,7 +236,7 @@ class GroupAdmin(Admin):
         return owner_of_key((topic, number), key, await self.shares(group_id))
 
     async def commit(
-        self, group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
+        self, group_id: str, offsets: Mapping[Partition, Offset], expected: Mapping[Partition, int]
     ) -> dict[Partition, KafkaError]:
         """Commits offsets from outside a group; the partitions that were refused, and why.
 
@@ -255,7 +255,8 @@ class GroupAdmin(Admin):
             # What an attempt without an answer wrote is not expected by the next one.
             now = await self.committed(group_id)
             for name in [name for name in errors if name in now]:
-                if now[name].offset == offsets[name]:
+                wanted = with_metadata(offsets[name])
+                if (now[name].offset, now[name].metadata) == wanted[:2]:
                     del errors[name]
         others = ErrorCode.OPERATION_NOT_ATTEMPTED
         return dict(sorted(errors.items(), key=lambda item: item[1].code is others))
@@ -321,12 +322,13 @@ def _partition_errors(response: Any) -> dict[Partition, KafkaError | None]:
 
 
 def _commit_parts(
-    group_id: str, offsets: Mapping[Partition, int]
-) -> Iterator[dict[Partition, int]]:
-    part: dict[Partition, int] = {}
+    group_id: str, offsets: Mapping[Partition, Offset]
+) -> Iterator[dict[Partition, Offset]]:
+    part: dict[Partition, Offset] = {}
     size_bytes = 0
     for name, offset in sorted(offsets.items()):
-        entry_bytes = _ENTRY_BYTES + len(group_id.encode()) + len(name[0].encode())
+        texts = (group_id, name[0], with_metadata(offset).metadata)
+        entry_bytes = _ENTRY_BYTES + sum(len(text.encode()) for text in texts)
         if part and size_bytes + entry_bytes > _COMMIT_MAX_BYTES:
             yield part
             part, size_bytes = {}, 0
@@ -337,17 +339,19 @@ def _commit_parts(
 
 
 def _commit_request(
-    group_id: str, offsets: Mapping[Partition, int], expected: Mapping[Partition, int]
+    group_id: str, offsets: Mapping[Partition, Offset], expected: Mapping[Partition, int]
 ) -> messages.OffsetCommitRequest:
     kinds = messages.OffsetCommitRequest
     topics = []
     for topic, numbers in by_topic(sorted(offsets)).items():
         partitions = []
         for number in numbers:
+            offset, metadata, epoch = with_metadata(offsets[topic, number])
             partition = kinds.OffsetCommitRequestPartition(
                 partition_index=number,
-                committed_offset=offsets[topic, number],
-                committed_metadata="",
+                committed_offset=offset,
+                committed_leader_epoch=epoch,
+                committed_metadata=metadata,
             )
             before = expected[topic, number].to_bytes(8, "big", signed=True)
             partition._tags = {EXPECTED_OFFSET_TAG: before}

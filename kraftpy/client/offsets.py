@@ -6,6 +6,7 @@ Nothing of records is imported: what only asks how far logs go starts without it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check
 from kraftpy.protocol import messages
@@ -17,15 +18,39 @@ __all__ = [
     "LATEST",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
+    "Offset",
+    "OffsetAndMetadata",
     "Partition",
     "by_topic",
     "list_offsets",
     "list_offsets_request",
     "partition_missing",
+    "with_metadata",
 ]
 
 Partition = tuple[str, int]
 """A topic and a partition number."""
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit with a text that is kept beside it, or as it was committed.
+
+    `leader_epoch` is that of the last record read, -1 if it isn't known.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+Offset = int | OffsetAndMetadata
+"""What is to be committed of a partition: an offset alone has no text."""
+
+
+def with_metadata(offset: Offset) -> OffsetAndMetadata:
+    """The same in its long form."""
+    return OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+
 
 LATEST = -1
 EARLIEST = -2

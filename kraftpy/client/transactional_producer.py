@@ -24,7 +24,7 @@ from kraftpy.client.batches import Batch, PartitionQueue
 from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.commits import Claiming, Done
 from kraftpy.client.coordinator import GroupMetadata
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import Offset, Partition
 from kraftpy.client.producer import Producer
 from kraftpy.client.transaction_state import (
     OpenTransaction,
@@ -107,7 +107,7 @@ class TransactionalProducer(Producer):
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[Partition, int] | None,
+        offsets: Mapping[Partition, Offset] | None,
         group_metadata: GroupMetadata,
         text: str = "",
         *,
@@ -115,7 +115,7 @@ class TransactionalProducer(Producer):
     ) -> None:
         """Commits offsets with the transaction: each that of the next record to process.
 
-        `text` is stored with each (the metadata of a committed offset, 4096 bytes at most). Of
+        `text` is stored with each that has none of its own (4096 bytes at most). Of
         parts of partitions it's claimed that all below is done; without `offsets`, what the
         consumer has done is committed. Once the transaction is, the consumer doesn't claim that
         again; when it's aborted, `Consumer.rewind` brings the records again. `wait_for_stable`: not
@@ -140,7 +140,7 @@ class TransactionalProducer(Producer):
         except (ConnectionError, KafkaError) as error:
             self._stop(error)
             raise
-        self._claiming += [each for each in done.values() if not isinstance(each, int)]
+        self._claiming += [each for each in done.values() if isinstance(each, Claiming)]
 
     async def commit_transaction(self) -> None:
         """Writes what still waits, then has all of the transaction count.

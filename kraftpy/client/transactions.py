@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from kraftpy.client.claims import claim_tags, not_taken, split
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
-from kraftpy.client.commits import Done
+from kraftpy.client.commits import Claiming, Done
 from kraftpy.client.coordinator import (
     MOVED,
     TRANSACTION_KEY,
@@ -29,7 +29,7 @@ from kraftpy.client.coordinator import (
     CoordinatorRoute,
     GroupMetadata,
 )
-from kraftpy.client.offsets import Partition, by_topic
+from kraftpy.client.offsets import Partition, by_topic, with_metadata
 from kraftpy.client.producer import CONCURRENT_PAUSE_S
 from kraftpy.client.transaction_state import (
     NOBODY,
@@ -163,15 +163,15 @@ class Transactions:
     ) -> None:
         """Makes a group's offsets and claims part of the transaction: they count once it does.
 
-        `text` is stored with each offset.
+        `text` is stored with each offset that has none of its own.
         """
         state = self.state
         state.check_open()
-        offsets = {name: each for name, each in done.items() if isinstance(each, int)}
+        offsets = {n: each for n, each in done.items() if not isinstance(each, Claiming)}
         dues = {
             name: each.dues.accounts
             for name, each in done.items()
-            if not isinstance(each, int) and each.dues.accounts
+            if isinstance(each, Claiming) and each.dues.accounts
         }
         if not offsets and not dues:
             return
@@ -185,9 +185,12 @@ class Transactions:
             await self._commit(
                 {
                     name: kinds.TxnOffsetCommitRequestPartition(
-                        partition_index=name[1], committed_offset=offset, committed_metadata=text
+                        partition_index=name[1],
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        committed_metadata=each.metadata or text,
                     )
-                    for name, offset in offsets.items()
+                    for name, each in ((n, with_metadata(o)) for n, o in offsets.items())
                 },
                 group,
             )
@@ -195,7 +198,7 @@ class Transactions:
         waiting = {
             name
             for name, each in done.items()
-            if wait_for_stable and not isinstance(each, int) and name in dues
+            if wait_for_stable and isinstance(each, Claiming) and name in dues
             if each.ledger.is_lowest(each.dues)
         }
         for part in split(dues):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -350,7 +351,7 @@ def test_seek_of_chosen_partitions_and_dry_run(
     planned = group("seek", name, "--to", "start", *scope, "--export")
     assert planned == f"{topic},1,0\n"
     assert json.loads(group("seek", name, "--to", "end", *scope, "-o", "json")) == [
-        {"topic": topic, "partition": 1, "from": 20, "to": 30}
+        {"topic": topic, "partition": 1, "from": 20, "to": 30, "metadata": ""}
     ]
     assert group("seek", name, "--export") == f"{topic},0,10\n{topic},1,30\n"
 
@@ -368,6 +369,41 @@ def test_seek_takes_back_what_it_exported(
         group("seek", name, "--file", str(file))
         assert group("seek", name, "--export") == f"{topic},0,10\n{topic},1,20\n"
     assert moves(group("seek", name, "--file", str(kafka))) == [["0", "10", "11"]]
+
+
+def test_seek_keeps_the_metadata_and_takes_it_back_from_a_file(
+    group: Callable[..., str], kraftpy: Broker, topic: str, name: str, tmp_path: Path
+) -> None:
+    # confluent-kafka reads and writes a byte behind the text.
+    client = kafka.KafkaConsumer(bootstrap_servers=kraftpy.bootstrap, group_id=name)
+    places = [kafka.TopicPartition(topic, partition) for partition in (0, 1)]
+    client.commit(
+        {
+            place: kafka.OffsetAndMetadata(offset, text, -1)
+            for place, offset, text in zip(places, (10, 20), ("at, 1", ""), strict=True)
+        }
+    )
+    exported = group("seek", name, "--export")
+    assert exported == f'{name},{topic},0,10,"at, 1"\n{name},{topic},1,20,\n'
+    file = tmp_path / "before.csv"
+    file.write_text(exported)
+
+    def committed() -> list[tuple[int, str]]:
+        found = [client.committed(place, metadata=True) for place in places]
+        return [(each.offset, each.metadata) for each in found]
+
+    shown = group("seek", name, "--shift", "-1")
+    assert [line.split()[2:] for line in shown.splitlines()] == [
+        ["FROM", "TO", "METADATA"],
+        ["10", "9", "at,", "1"],
+        ["20", "19"],
+    ]
+    assert committed() == [(9, "at, 1"), (19, "")]
+    group("seek", name, "--shift", "1", "--metadata", "moved")
+    assert committed() == [(10, "moved"), (20, "moved")]
+    group("seek", name, "--file", str(file))
+    assert committed() == [(10, "at, 1"), (20, "")]
+    client.close()
 
 
 def test_seek_refuses_while_there_are_members(

@@ -6,14 +6,31 @@ import json
 
 import pytest
 
-from kraftpy.cli.offsets_file import OffsetsFileError, offsets_csv, read_offsets
+from kraftpy.cli.offsets_file import OffsetsFileError, WrittenOffset, offsets_csv, read_offsets
+from kraftpy.client.offsets import OffsetAndMetadata, Partition
 
 OFFSETS = {("orders", 0): 5, ("orders", 10): 2**63 - 1, ("pay", 2): 0}
 
 
+def silent(offsets: dict[Partition, int]) -> dict[Partition, WrittenOffset]:
+    """As read from a file that says nothing of metadata."""
+    return {name: WrittenOffset(offset, None) for name, offset in offsets.items()}
+
+
 def test_what_is_written_can_be_read() -> None:
-    assert offsets_csv(OFFSETS) == f"orders,0,5\norders,10,{2**63 - 1}\npay,2,0\n"
-    assert read_offsets(offsets_csv(OFFSETS).encode(), "g") == OFFSETS
+    offsets = {name: OffsetAndMetadata(offset) for name, offset in OFFSETS.items()}
+    text = offsets_csv("g", offsets)
+    assert text == f"orders,0,5\norders,10,{2**63 - 1}\npay,2,0\n"
+    assert read_offsets(text.encode(), "g") == silent(OFFSETS)
+
+
+def test_metadata_takes_five_cells_in_every_line() -> None:
+    texts = {("orders", 0): 'a, "b"\n', ("orders", 1): "", ("pay", 2): " ü "}
+    offsets = {name: OffsetAndMetadata(5, text) for name, text in texts.items()}
+    written = offsets_csv("g", offsets)
+    assert written == 'g,orders,0,5,"a, ""b""\n"\ng,orders,1,5,\ng,pay,2,5, ü \n'
+    found = read_offsets(written.encode(), "g")
+    assert found == {name: WrittenOffset(5, text) for name, text in texts.items()}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +43,7 @@ def test_what_is_written_can_be_read() -> None:
         " orders, 0, 5\npay ,1 ,7\n",
         json.dumps(
             [
-                {"topic": "orders", "partition": 0, "offset": 5, "metadata": "m"},
+                {"topic": "orders", "partition": 0, "offset": 5, "leader_epoch": 3},
                 {"group": "g", "topic": "pay", "partition": 1, "offset": 7},
                 {"group": "other", "topic": "pay", "partition": 1, "offset": 8},
             ]
@@ -34,7 +51,15 @@ def test_what_is_written_can_be_read() -> None:
     ],
 )
 def test_forms(text: str) -> None:
-    assert read_offsets(text.encode(), "g") == {("orders", 0): 5, ("pay", 1): 7}
+    assert read_offsets(text.encode(), "g") == silent({("orders", 0): 5, ("pay", 1): 7})
+
+
+def test_metadata_in_json() -> None:
+    rows = [
+        {"topic": "t", "partition": n, "offset": 5, "metadata": m} for n, m in ((0, "m"), (1, ""))
+    ]
+    found = read_offsets(json.dumps(rows).encode(), "g")
+    assert found == {("t", 0): WrittenOffset(5, "m"), ("t", 1): WrittenOffset(5, "")}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +83,8 @@ def test_forms(text: str) -> None:
         ('[{"topic": "t", "partition": 1, "offset": 1.5}]', "entry 1: 1.5 is no offset"),
         ('[{"topic": 1, "partition": 1, "offset": 1}]', "entry 1: 1 is no topic"),
         (r'[{"topic": "\ud800", "partition": 1, "offset": 1}]', r"'\\ud800' is no topic"),
+        ('[{"topic": "t", "partition": 1, "offset": 1, "metadata": 1}]', "entry 1: '1' is no met"),
+        (f"g,t,1,1,{'x' * 2**15}\n", "line 1: 'x+' is no metadata"),
     ],
 )
 def test_what_makes_no_sense(text: str, why: str) -> None:

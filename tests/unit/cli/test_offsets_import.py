@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from kraftpy.cli import offsets
+from kraftpy.client.offsets import OffsetAndMetadata
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 
@@ -14,6 +15,20 @@ class Admin:
 
     async def commit(self, *arguments: object) -> dict[Any, KafkaError]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def test_what_is_imported_keeps_the_text_that_was_beside_the_old_offset() -> None:
+    taken: list[Any] = []
+
+    class Taking:
+        async def commit(self, group: str, *arguments: object) -> dict[Any, KafkaError]:
+            taken.append(arguments)
+            return {}
+
+    planned = offsets._Row("g", "t", "0", 3, 5, offsets.PLANNED, metadata="here")
+    admin: Any = Taking()
+    asyncio.run(offsets._commit(admin, "g", [planned]))
+    assert taken == [({("t", 0): OffsetAndMetadata(5, "here")}, {("t", 0): 3})]
 
 
 def test_one_group_that_cannot_be_committed_does_not_end_the_import() -> None:

@@ -11,12 +11,15 @@ import pytest
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer
 from kraftpy.client.coordinator import Generation, GroupMetadata
-from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.client.offsets import EARLIEST, LATEST, OffsetAndMetadata
+from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 
 from .peer import Peer, batch, fetch_response, list_offsets_answer, running
 
 T0 = ("t", 0)
+COMMITTED = messages.OffsetCommitResponse
+FETCHED = messages.OffsetFetchResponse
 
 
 def consume(peer: Peer, work: Callable[[Consumer], Awaitable[None]], **options: Any) -> None:
@@ -85,3 +88,53 @@ def test_offsets_of_a_transaction_are_committed_as_the_member_that_it_is(peer: P
             _ = consumer.group_metadata
 
     consume(peer, alone)
+
+
+def test_a_text_is_committed_with_an_offset_and_comes_back(peer: Peer) -> None:
+    kept: dict[Any, tuple[int, str, int]] = {}
+
+    def commit(request: Any) -> Any:
+        (topic,) = request.topics
+        for each in topic.partitions:
+            kept[topic.name, each.partition_index] = (
+                each.committed_offset,
+                each.committed_metadata,
+                each.committed_leader_epoch,
+            )
+        rows = [
+            COMMITTED.OffsetCommitResponsePartition(p.partition_index) for p in topic.partitions
+        ]
+        return COMMITTED(topics=[COMMITTED.OffsetCommitResponseTopic(topic.name, rows)])
+
+    def fetch(request: Any) -> Any:
+        rows = [
+            FETCHED.OffsetFetchResponsePartition(
+                partition_index=number,
+                committed_offset=offset,
+                committed_leader_epoch=epoch,
+                metadata=text,
+            )
+            for (_, number), (offset, text, epoch) in kept.items()
+        ]
+        return FETCHED(topics=[FETCHED.OffsetFetchResponseTopic(name="t", partitions=rows)])
+
+    def find(request: Any) -> Any:
+        return messages.FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=peer.port)
+
+    peer.versions |= {
+        ApiKey.FIND_COORDINATOR: (0, 3),
+        ApiKey.OFFSET_COMMIT: (2, 9),
+        ApiKey.OFFSET_FETCH: (1, 7),
+    }
+    peer.answers[ApiKey.FIND_COORDINATOR] = find
+    peer.answers[ApiKey.OFFSET_COMMIT] = commit
+    peer.answers[ApiKey.OFFSET_FETCH] = fetch
+
+    async def work(consumer: Consumer) -> None:
+        await consumer.commit({T0: OffsetAndMetadata(2, "état", 1)})
+        assert await consumer.committed([T0]) == {T0: 2}
+        assert await consumer.committed_with_metadata([T0]) == {T0: OffsetAndMetadata(2, "état", 1)}
+        await consumer.commit_async({T0: 3})
+        assert await consumer.committed_with_metadata([T0]) == {T0: OffsetAndMetadata(3)}
+
+    consume(peer, work, group_id="g")

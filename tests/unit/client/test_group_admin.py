@@ -10,6 +10,7 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
+from kraftpy.client.offsets import OffsetAndMetadata
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -92,7 +93,7 @@ def fetch_answer(offsets: dict[int, int]) -> Any:
 
 def test_a_commit_says_what_it_replaces(peer: Peer) -> None:
     peer.answers[ApiKey.OFFSET_COMMIT] = commit_answer
-    places = {("t", 0): 5, ("t", 1): 6}
+    places = {("t", 0): 5, ("t", 1): OffsetAndMetadata(6, "six", 2)}
     assert ask(peer, lambda admin: admin.commit("g", places, {("t", 0): 3, ("t", 1): -1})) == {}
     (request,) = peer.asked(ApiKey.OFFSET_COMMIT)
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == (
@@ -102,14 +103,16 @@ def test_a_commit_says_what_it_replaces(peer: Peer) -> None:
     )
     partitions = request.topics[0].partitions
     assert [p.committed_offset for p in partitions] == [5, 6]
+    assert [p.committed_metadata for p in partitions] == ["", "six"]
+    assert [p.committed_leader_epoch for p in partitions] == [-1, 2]
     expected = [bytes(p._tags[EXPECTED_OFFSET_TAG]) for p in partitions]
     assert [int.from_bytes(each, "big", signed=True) for each in expected] == [3, -1]
 
 
 def test_a_large_commit_goes_in_parts_that_fit_into_a_batch(peer: Peer) -> None:
     peer.answers[ApiKey.OFFSET_COMMIT] = commit_answer
-    group = "g" * 1000
-    places = {("t", index): index for index in range(1000)}
+    group = "g" * 500
+    places = {("t", index): OffsetAndMetadata(index, "m" * 500) for index in range(1000)}
     assert ask(peer, lambda admin: admin.commit(group, places, dict.fromkeys(places, -1))) == {}
     requests = peer.asked(ApiKey.OFFSET_COMMIT)
     sent = [p.partition_index for request in requests for p in request.topics[0].partitions]
@@ -123,11 +126,12 @@ def test_what_an_unanswered_attempt_committed_is_no_error(peer: Peer) -> None:
     peer.answers[ApiKey.OFFSET_COMMIT] = in_turn(
         HANG_UP, lambda request: commit_answer(request, unexpected)
     )
-    peer.answers[ApiKey.OFFSET_FETCH] = lambda request: fetch_answer({0: 5, 1: 4})
-    places = {("t", 0): 5, ("t", 1): 6}
+    peer.answers[ApiKey.OFFSET_FETCH] = lambda request: fetch_answer({0: 5, 1: 4, 2: 7})
+    places = {("t", 0): OffsetAndMetadata(5, "m"), ("t", 1): 6, ("t", 2): 7}
     errors = ask(peer, lambda admin: admin.commit("g", places, dict.fromkeys(places, -1)))
     assert {name: error.code for name, error in errors.items()} == {
-        ("t", 1): ErrorCode.UNEXPECTED_OFFSET
+        ("t", 1): ErrorCode.UNEXPECTED_OFFSET,
+        ("t", 2): ErrorCode.UNEXPECTED_OFFSET,  # the offset, with a text that isn't ours
     }
 
 
