@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from kraftpy.cli.common import EXIT_INTERRUPTED, EXIT_USAGE, Failure
+from kraftpy.cli.failure import EXIT_INTERRUPTED, EXIT_USAGE, Failure
 
 # Name, module that holds `command`, in the order of `kraftpy --help`.
 COMMANDS = {
@@ -35,6 +35,27 @@ COMMANDS = {
     "pipeline": "kraftpy.cli.pipeline",
 }
 
+# What `kraftpy --help` says of each: the first sentence of its docstring. It is kept here so that
+# this needs none of the modules, which take a third of a second to import.
+SUMMARIES = {
+    "dev": "Start brokers with no configuration, until Ctrl-C.",
+    "server": "Run one node until SIGTERM or Ctrl-C.",
+    "topic": "Create, list, describe, alter, trim and delete topics.",
+    "group": "List, describe and delete consumer groups, and move them to other offsets.",
+    "offsets": "Bring committed offsets from ZooKeeper, where Kafka's first consumers kept them, "
+    "and back.",
+    "transaction": "List, describe and terminate transactions, and find and abort those that hang.",
+    "user": "Say who may log in.",
+    "acl": "Say who may do what, and see why somebody may, or may not.",
+    "produce": "Write records, one a line, from FILE or stdin to TOPIC.",
+    "consume": "Write the records of TOPIC to stdout, and follow it until Ctrl-C.",
+    "cluster": "Show a cluster, check its health, move replicas and leaderships.",
+    "probe": "Send messages through every broker, receive them, and tell how it went.",
+    "consistency": "Consistency tests in the manner of Jepsen: what was promised, and was it kept?",
+    "pipeline": "Load topics into a lake of Parquet files and work on it, with Spark "
+    "(kraftpy[spark]).",
+}
+
 EXIT_CODES_HELP = """\b
 Exit codes:
   0    done (also when the reader of the output closed the pipe)
@@ -51,7 +72,7 @@ Exit codes:
 
 
 class _LazyGroup(click.Group):
-    """Imports a subcommand's module when it is looked up."""
+    """Imports a subcommand's module when it is looked up, and none to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -63,12 +84,36 @@ class _LazyGroup(click.Group):
         command: click.Command = importlib.import_module(module).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0][:80], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        rows = [(name, shortened(SUMMARIES[name], limit)) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader has what it wanted; click would end with 1
             _discard_output()
             ctx.exit(0)
+
+
+def shortened(text: str, limit: int) -> str:
+    """A summary in one line, as click shortens them."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 2].rpartition(' ')[0]}..."
 
 
 def _show_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:

@@ -6,7 +6,6 @@ Every command asks any broker and works from any machine. What moves replicas is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,7 +13,6 @@ import click
 from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
-    EXIT_UNHEALTHY,
     TEXT,
     Failure,
     echo_json,
@@ -24,25 +22,18 @@ from kraftpy.cli.common import (
     timeout_option,
     topic_failure,
 )
+from kraftpy.cli.health import health, quorum_row
 from kraftpy.cli.reassign import decommission, reassign
 from kraftpy.client.cluster_admin import (
     PREFERRED_ELECTION,
     UNCLEAN_ELECTION,
     ClusterAdmin,
-    ClusterInfo,
     MetadataLevel,
     PartitionName,
-    QuorumInfo,
-    QuorumReplica,
-    Reassignment,
-    ReplicatedPartition,
     sizes_by_broker,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted, size_text
-
-# A voter that the leader has not heard of for so long is reported; it answers every 0.1 s or so.
-VOTER_SILENT_MS = 5_000
 
 
 @click.group()
@@ -52,6 +43,7 @@ def command() -> None:
 
 command.add_command(reassign)
 command.add_command(decommission)
+command.add_command(health)
 
 
 @command.command()
@@ -167,8 +159,8 @@ def quorum(voter_id: int | None, brokers: Brokers, timeout_ms: int, output: str)
             described = await admin.describe_quorum()
             level = await admin.metadata_level()
             next_level = None if level is None else await _next_level(admin, level)
-        rows = [_quorum_row(described, each) for each in described.voters]
-        rows += [_quorum_row(described, each) for each in described.observers]
+        rows = [quorum_row(described, each) for each in described.voters]
+        rows += [quorum_row(described, each) for each in described.observers]
         if output == "json":
             echo_json(
                 {
@@ -246,189 +238,10 @@ def raise_level(brokers: Brokers, timeout_ms: int, output: str) -> None:
     run_client(run())
 
 
-def _quorum_row(described: QuorumInfo, replica: QuorumReplica) -> dict[str, Any]:
-    leader = next((each for each in described.voters if each.id == described.leader_id), replica)
-    role = "observer"
-    if replica in described.voters:
-        role = "leader" if replica.id == described.leader_id else "voter"
-    known = replica.log_end_offset >= 0
-    return {
-        "node": replica.id,
-        "role": role,
-        "log_end_offset": replica.log_end_offset if known else None,
-        "lag": max(0, leader.log_end_offset - replica.log_end_offset) if known else None,
-        "last_seen_ms_ago": _ms_before(leader.last_fetch_ms, replica.last_fetch_ms),
-        "caught_up_ms_ago": _ms_before(leader.last_fetch_ms, replica.last_caught_up_ms),
-        "address": described.addresses.get(replica.id) if role != "observer" else None,
-    }
-
-
-def _ms_before(now_ms: int, then_ms: int) -> int | None:
-    """By the leader's clock, whose `now_ms` is when it last heard of itself; None for never."""
-    return None if then_ms < 0 else max(0, now_ms - then_ms)
-
-
 def _ago(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "never"
     return f"{milliseconds} ms" if milliseconds < 10_000 else f"{milliseconds // 1000} s"
-
-
-# -- health
-
-
-@dataclass(frozen=True, slots=True)
-class _Health:
-    """What was found wrong; everything is empty in a healthy cluster."""
-
-    quorum: list[str]
-    fenced: list[int]
-    offline: list[ReplicatedPartition]
-    under_min_isr: list[ReplicatedPartition]
-    under_replicated: list[ReplicatedPartition]
-
-    @property
-    def healthy(self) -> bool:
-        return not (
-            self.quorum
-            or self.fenced
-            or self.offline
-            or self.under_min_isr
-            or self.under_replicated
-        )
-
-
-@command.command()
-@brokers_option
-@timeout_option
-@output_option
-def health(brokers: Brokers, timeout_ms: int, output: str) -> None:
-    """Check that everything is up and in sync; ends with exit code 5 if something is not.
-
-    Looks for a quorum without a leader or with a silent voter, brokers that are down, and
-    partitions without a leader, with fewer replicas in sync than min.insync.replicas asks for
-    (acks=all fails), or with any replica out of sync. A partition is listed once.
-    """
-
-    async def run() -> None:
-        async with brokers.connect(timeout_ms) as cluster:
-            admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
-            known = await admin.describe_cluster()
-            partitions = await admin.describe_partitions()
-            moving = await admin.list_reassignments()
-            minimums = await admin.topic_configs(
-                sorted({name.topic for name in partitions}), ["min.insync.replicas"]
-            )
-            described: QuorumInfo | KafkaError
-            try:
-                described = await admin.describe_quorum()
-            except KafkaError as error:
-                described = error
-        found = _judge(known, described, partitions, moving, minimums)
-        if output == "json":
-            echo_json(_health_as_json(found, known, len(partitions), len(moving)))
-        else:
-            _echo_health(found, known, len(partitions), len(moving))
-        if not found.healthy:
-            raise click.exceptions.Exit(EXIT_UNHEALTHY)
-
-    run_client(run())
-
-
-def _judge(
-    known: ClusterInfo,
-    quorum: QuorumInfo | KafkaError,
-    partitions: Mapping[PartitionName, ReplicatedPartition],
-    moving: Mapping[PartitionName, Reassignment],
-    configs: Mapping[str, Mapping[str, str]],
-) -> _Health:
-    fenced = [broker.id for broker in known.brokers.values() if broker.fenced]
-    found = _Health(_quorum_problems(quorum), fenced, [], [], [])
-    for name, partition in partitions.items():
-        adding = moving[name].adding if name in moving else ()
-        replicas = [each for each in partition.replicas if each not in adding]
-        minimum = int(configs.get(name.topic, {}).get("min.insync.replicas", 1))
-        if partition.leader < 0:
-            found.offline.append(partition)
-        elif len(partition.isr) < min(minimum, len(partition.replicas)):
-            found.under_min_isr.append(partition)
-        elif not set(replicas) <= set(partition.isr):
-            found.under_replicated.append(partition)
-    return found
-
-
-def _quorum_problems(quorum: QuorumInfo | KafkaError) -> list[str]:
-    if isinstance(quorum, KafkaError):
-        return [f"no controller answers, so nothing can be changed: {quorum.message}"]
-    problems = []
-    for voter in quorum.voters:
-        ago = _quorum_row(quorum, voter)["last_seen_ms_ago"]
-        if ago is None:
-            problems.append(
-                f"voter {voter.id} has not been heard of since {quorum.leader_id} leads"
-            )
-        elif ago > VOTER_SILENT_MS:
-            problems.append(f"voter {voter.id} has not been heard of for {ago // 1000} s")
-    return problems
-
-
-def _health_as_json(
-    found: _Health, known: ClusterInfo, partitions: int, moving: int
-) -> dict[str, Any]:
-    def listed(some: Iterable[ReplicatedPartition]) -> list[dict[str, Any]]:
-        return [
-            {
-                "topic": each.topic,
-                "partition": each.index,
-                "leader": each.leader,
-                "replicas": each.replicas,
-                "isr": each.isr,
-                "elr": each.elr,
-            }
-            for each in some
-        ]
-
-    return {
-        "healthy": found.healthy,
-        "quorum": found.quorum,
-        "brokers": list(known.brokers),
-        "fenced": found.fenced,
-        "partitions": partitions,
-        "offline": listed(found.offline),
-        "under_min_isr": listed(found.under_min_isr),
-        "under_replicated": listed(found.under_replicated),
-        "reassigning": moving,
-    }
-
-
-def _echo_health(found: _Health, known: ClusterInfo, partitions: int, moving: int) -> None:
-    what = f"{counted(len(known.brokers), 'broker')}, {counted(partitions, 'partition')}"
-    if moving:
-        what += f", {moving} of them being moved"
-    click.echo(f"{'healthy' if found.healthy else 'not healthy'}: {what}")
-    for problem in found.quorum:
-        click.echo(f"  quorum: {problem}")
-    for broker_id in found.fenced:
-        click.echo(f"  broker {broker_id} is down, or has yet to catch up")
-    rows = [
-        (
-            problem,
-            each.topic,
-            each.index,
-            each.leader if each.leader >= 0 else "none",
-            _ids(each.replicas),
-            _ids(each.isr) or "-",
-            _ids(each.elr) or "-",
-        )
-        for problem, some in (
-            ("offline", found.offline),
-            ("under min ISR", found.under_min_isr),
-            ("under-replicated", found.under_replicated),
-        )
-        for each in some
-    ]
-    if rows:
-        echo_table(("PROBLEM", "TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "ELR"), rows)
 
 
 # -- elections

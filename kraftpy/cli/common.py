@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from kraftpy.cli.failure import (
+    EXIT_BROKER_ERROR as EXIT_BROKER_ERROR,
+)
+from kraftpy.cli.failure import (
+    EXIT_INCONSISTENT as EXIT_INCONSISTENT,
+)
+from kraftpy.cli.failure import (
+    EXIT_INTERRUPTED as EXIT_INTERRUPTED,
+)
+from kraftpy.cli.failure import (
+    EXIT_NOT_STARTED as EXIT_NOT_STARTED,
+)
+from kraftpy.cli.failure import (
+    EXIT_UNDECIDED as EXIT_UNDECIDED,
+)
+from kraftpy.cli.failure import (
+    EXIT_UNHEALTHY as EXIT_UNHEALTHY,
+)
+from kraftpy.cli.failure import (
+    EXIT_UNREACHABLE as EXIT_UNREACHABLE,
+)
+from kraftpy.cli.failure import (
+    EXIT_USAGE as EXIT_USAGE,
+)
+from kraftpy.cli.failure import (
+    Failure as Failure,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import printable
-
-EXIT_BROKER_ERROR = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_NOT_STARTED = 4
-EXIT_UNHEALTHY = 5
-EXIT_INCONSISTENT = 6
-EXIT_UNDECIDED = 7
-EXIT_INTERRUPTED = 130
 
 # What the fields of the protocol hold: 16 and 32 bits with a sign.
 MAX_PARTITIONS = 2**31 - 1
@@ -29,17 +46,6 @@ MAX_REPLICAS = 2**15 - 1
 _MAX_TIMEOUT_S = 24 * 60 * 60
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-class Failure(click.ClickException):
-    """Ends the command with a sentence on stderr and an exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.code = exit_code
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"kraftpy: {self.format_message()}", file=file, err=True)
 
 
 class _Text(click.types.StringParamType):
@@ -148,6 +154,8 @@ def output_option(function: _F) -> _F:
 
 def run_client(work: Coroutine[Any, Any, None]) -> None:
     """Runs a command's coroutine; what the client raises becomes a `Failure`."""
+    import asyncio
+
     from kraftpy.client.cluster import AddressError, NoBrokerError
 
     try:
@@ -156,15 +164,47 @@ def run_client(work: Coroutine[Any, Any, None]) -> None:
         raise
     except NoBrokerError as error:
         raise Failure(
-            f"{error}. Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT",
+            f"{error}. {_where_hint(error.first_contact)}",
             EXIT_UNREACHABLE,
         ) from None
     except AddressError as error:
         raise click.BadParameter(str(error), param_hint="'-b' / '--bootstrap'") from None
     except ConnectionError as error:
-        raise Failure(str(error), EXIT_UNREACHABLE) from None
+        raise Failure(f"{error}{_HEALTH_HINT}", EXIT_UNREACHABLE) from None
     except KafkaError as error:
-        raise Failure(f"{error}{_login_hint(error)}", EXIT_BROKER_ERROR) from None
+        raise Failure(
+            f"{error}{_login_hint(error)}{health_hint(error)}", EXIT_BROKER_ERROR
+        ) from None
+
+
+def _where_hint(first_contact: bool) -> str:
+    if first_contact:
+        return "Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT"
+    return "They did before: `kraftpy cluster health` shows which are back"
+
+
+_HEALTH_HINT = ". `kraftpy cluster health` shows what is down"
+# What brokers answer that lack a leader, a majority of controllers or enough replicas.
+_OUTAGES = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    }
+)
+
+
+def health_hint(error: KafkaError) -> str:
+    """Where to look, for an error that part of the cluster being down explains."""
+    return _HEALTH_HINT if error.code in _OUTAGES else ""
 
 
 def _login_hint(error: KafkaError) -> str:
@@ -189,7 +229,8 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
             "--if-not-exists accepts it",
             EXIT_BROKER_ERROR,
         )
-    return Failure(f"topic {topic!r}: {error}{_topic_setting_hint(error)}", EXIT_BROKER_ERROR)
+    hint = _topic_setting_hint(error) or health_hint(error)
+    return Failure(f"topic {topic!r}: {error}{hint}", EXIT_BROKER_ERROR)
 
 
 def _topic_setting_hint(error: KafkaError) -> str:
@@ -220,7 +261,7 @@ def group_failure(group_id: str, error: KafkaError) -> Failure:
             "log, `kraftpy cluster health` what is wrong"
         )
     else:
-        text = f"group {group_id!r}: {error}"
+        text = f"group {group_id!r}: {error}{health_hint(error)}"
     return Failure(text, EXIT_BROKER_ERROR)
 
 

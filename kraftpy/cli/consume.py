@@ -27,7 +27,7 @@ from kraftpy.cli.format import FORMAT_HELP, FormatError, record_formatter
 from kraftpy.cli.offset_spec import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetched, Fetcher
-from kraftpy.client.offsets import Partition
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import Record
 
@@ -37,6 +37,7 @@ With -o json each line is an object with topic, partition, offset, timestamp
 not UTF-8 become {"base64": ...}.
 """
 
+_RANGES_SHOWN = 4
 _Formatter = Callable[[str, int, Record], bytes]
 
 
@@ -125,6 +126,8 @@ async def _consume(
                 EXIT_BROKER_ERROR,
             )
     names = [(topic, partition) for partition in wanted or info.partitions]
+    if spec.kind == "exact":
+        await _check_inside(cluster, names, spec.value)
     positions, now_ends = await resolve(cluster, names, spec)
     ends = now_ends if spec.until_end else None
     # Retention may delete what is still to be read; a follower goes on with what there is. An
@@ -145,6 +148,30 @@ async def _consume(
                         return
             sys.stdout.buffer.flush()
             _drop_finished(fetcher, ends)
+
+
+async def _check_inside(cluster: Cluster, names: Sequence[Partition], offset: int) -> None:
+    starts = await list_offsets(cluster, dict.fromkeys(names, EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(names, LATEST))
+    outside = [name for name in names if not starts[name] <= offset <= ends[name]]
+    if not outside:
+        return
+    shown = [
+        f"{topic}-{partition} "
+        + (
+            f"has {starts[topic, partition]} to {ends[topic, partition] - 1}"
+            if starts[topic, partition] < ends[topic, partition]
+            else f"is empty, and the next record gets {ends[topic, partition]}"
+        )
+        for topic, partition in outside[:_RANGES_SHOWN]
+    ]
+    if len(outside) > _RANGES_SHOWN:
+        shown.append(f"{len(outside) - _RANGES_SHOWN} more")
+    raise Failure(
+        f"offset {offset} is outside the log: {', '.join(shown)}. -p takes one partition, "
+        "+N counts from the oldest record",
+        EXIT_BROKER_ERROR,
+    )
 
 
 def _until(fetched: Fetched, ends: dict[Partition, int] | None) -> list[Record]:

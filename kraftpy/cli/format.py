@@ -211,7 +211,9 @@ class RecordReader:
         for index, token in enumerate(tokens):
             if isinstance(token, bytes):
                 if not text.startswith(token):
-                    raise FormatError(f"record {self._count} has no {token!r} where it should be")
+                    raise FormatError(
+                        f"record {self._count} has no {_shown(token)} where it should be"
+                    )
                 text = text[len(token) :]
             elif index + 1 < len(tokens):
                 separator = tokens[index + 1]
@@ -219,7 +221,8 @@ class RecordReader:
                 data, found, text = text.partition(separator)
                 if not found:
                     raise FormatError(
-                        f"record {self._count} has no {separator!r} behind its %{token.letter}"
+                        f"record {self._count} has no {_shown(separator)} behind its "
+                        f"%{token.letter}"
                     )
                 text = found + text
                 self._store(record, token, data)
@@ -244,9 +247,14 @@ class RecordReader:
                     record.headers = _headers(data)
         except ValueError:
             raise FormatError(
-                f"record {self._count}: {data[:80]!r} is no %{field.letter}"
+                f"record {self._count}: {_shown(data[:80])} is no %{field.letter}"
                 + (f"{{{field.encoding}}}" if field.encoding else "")
             ) from None
+
+
+def _shown(data: bytes) -> str:
+    """Bytes of the input as a person would quote them."""
+    return repr(data.decode(errors="backslashreplace"))
 
 
 def _decode(encoding: str, data: bytes) -> bytes:

@@ -33,7 +33,7 @@ from kraftpy.cli.common import (
     timeout_option,
 )
 from kraftpy.cli.group_offsets import in_scope, partitions_in
-from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
+from kraftpy.cli.offset_spec import OffsetSpec, Position, resolve
 from kraftpy.cli.offsets_file import OffsetsFileError, WrittenOffset, offsets_csv, read_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import GroupAdmin
@@ -66,26 +66,9 @@ Where to (--to), for each partition:
 """
 
 
-class _Position(click.ParamType):  # type: ignore[type-arg]
-    """An `OffsetSpec` without an end."""
-
-    name = "offset"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> OffsetSpec:
-        try:
-            spec = parse_offset(str(value))
-        except OffsetError as error:
-            self.fail(str(error).removesuffix(", or one with :end"), param, ctx)
-        if spec.until_end:
-            self.fail(f"{value!r} has an end, which a group does not", param, ctx)
-        return spec
-
-
 @click.command(epilog=_SEEK_HELP)
 @click.argument("name", type=TEXT, metavar="GROUP")
-@click.option("--to", "position", type=_Position(), metavar="OFFSET", help="Where to, see below.")
+@click.option("--to", "position", type=Position(), metavar="OFFSET", help="Where to, see below.")
 @click.option(
     "--shift",
     type=click.IntRange(-_OFFSET_MAX, _OFFSET_MAX),

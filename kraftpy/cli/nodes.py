@@ -147,7 +147,7 @@ def prepare(
     for place, node in enumerate(nodes):
         changes = {**settings.get(None, {}), **settings.get(node.id, {})}
         texts[place] = with_settings(texts[place], changes)
-        configs.append(parse_config(texts[place], str(node.config_path)))
+        configs.append(parse_config(texts[place], str(node.config_path), given=changes))
     prepared = Prepared(list(zip(nodes, configs, strict=True)), picked, not there)
     try:
         if not there and len(nodes) > 1:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import click
 
 from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
@@ -56,6 +59,23 @@ def parse_offset(text: str) -> OffsetSpec:
         raise OffsetError(f"{text!r} is none of start, end, -10, +5, 42, @TIME, or one with :end")
     kind = {"-": "last", "+": "after", "": "exact"}[match[1]]
     return OffsetSpec(kind, int(match[2]), until_end)
+
+
+class Position(click.ParamType):  # type: ignore[type-arg]
+    """An `OffsetSpec` without an end."""
+
+    name = "offset"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> OffsetSpec:
+        try:
+            spec = parse_offset(str(value))
+        except OffsetError as error:
+            self.fail(str(error).removesuffix(", or one with :end"), param, ctx)
+        if spec.until_end:
+            self.fail(f"{value!r} has an end, which has no meaning here", param, ctx)
+        return spec
 
 
 def _parse_time(text: str) -> int:

@@ -25,6 +25,7 @@ from kraftpy.cli.common import (
     output_option,
     run_client,
 )
+from kraftpy.wording import counted
 
 DEFAULT_LISTENER = "127.0.0.1:9380"
 
@@ -93,8 +94,9 @@ def command(
 ) -> None:
     """Send messages through every broker, receive them, and tell how it went.
 
-    Without --once or --duration it goes on until Ctrl-C and serves metrics: latencies, lost
-    messages, as kraftpy_probe_* and under the names of kminion's end-to-end test.
+    Without --once or --duration it goes on until Ctrl-C, which has it say what it found, and serves
+    metrics: latencies, lost messages, as kraftpy_probe_* and under the names of kminion's
+    end-to-end test.
 
     A message is lost if it was acknowledged by all in-sync replicas (acks=all) and has not arrived
     within the SLA; if it comes later, it is late as well.
@@ -175,6 +177,7 @@ async def _probe(
     if rounds is None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, running.cancel)
+    started = time.monotonic()
     try:
         async with prober:
             started = time.monotonic()
@@ -183,12 +186,12 @@ async def _probe(
             if rounds is not None:
                 await prober.remove_group()
     except asyncio.CancelledError:
-        if rounds is None:
-            return
-        raise
+        if rounds is not None:
+            raise
+        took_s = time.monotonic() - started
     found = summary(prober, took_s)
     _show(found, output)
-    if not found["ok"]:
+    if not found["ok"] and rounds is not None:
         raise click.exceptions.Exit(EXIT_UNHEALTHY)
 
 
@@ -202,7 +205,8 @@ def _show(found: dict[str, Any], output: str) -> None:
     echo_table(header, step_rows(found))
     click.echo()
     click.echo(
-        f"{found['produced']} messages through {found['brokers_covered']} of {found['brokers']} "
-        f"brokers: {found['received']} arrived, {found['lost']} lost ({found['late']} of them came "
-        f"late), {found['failed']} not acknowledged, {found['duplicated']} twice"
+        f"{counted(found['produced'], 'message')} through {found['brokers_covered']} of "
+        f"{found['brokers']} brokers: {found['received']} arrived, {found['lost']} lost "
+        f"({found['late']} of them came late), {found['failed']} not acknowledged, "
+        f"{found['duplicated']} twice"
     )

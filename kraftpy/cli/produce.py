@@ -30,6 +30,7 @@ from kraftpy.client.batches import Delivery
 from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES
+from kraftpy.wording import counted
 
 _CHUNK_SIZE_BYTES = 256 * 1024
 _PARTITIONS_SHOWN = 8
@@ -256,7 +257,7 @@ class _Summary:
         if len(places) > _PARTITIONS_SHOWN:
             places = [f"{len(places)} partitions"]
         click.echo(
-            f"wrote {self.records} record{'' if self.records == 1 else 's'} to {self.topic}"
+            f"wrote {counted(self.records, 'record')} to {self.topic}"
             + (": " if places else "")
             + ", ".join(places),
             err=True,

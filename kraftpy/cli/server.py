@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -107,11 +107,21 @@ def load_config(path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:
     return parse_config(text, path, changes)
 
 
-def parse_config(text: str, path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:
-    """The configuration in the text of server.properties; a `Failure` names what is wrong."""
+def parse_config(
+    text: str, path: str, changes: Mapping[str, str] = _NONE, given: Collection[str] = ()
+) -> BrokerConfig:
+    """The configuration in the text of server.properties; a `Failure` names what is wrong.
+
+    The keys `given` stand in the text, but come from -c as `changes` do.
+    """
     from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
 
     try:
         return BrokerConfig.from_properties({**parse_properties(text), **changes})
     except ConfigError as error:
-        raise Failure(f"{path}: {error}", EXIT_USAGE) from None
+        # What -c said isn't in a file that anybody could put right.
+        where = f"-c {error.key}" if error.key in {*changes, *given} else path
+        sentence = str(error).removeprefix(f"{error.key}=")
+        between = "=" if where != path and sentence != str(error) else ": "
+        shown = sentence if between == "=" else str(error)
+        raise Failure(f"{where}{between}{shown}", EXIT_USAGE) from None

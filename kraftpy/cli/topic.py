@@ -1,4 +1,4 @@
-"""`kraftpy topic`: create, list, describe, alter and delete topics.
+"""`kraftpy topic`: create, list, describe, alter, trim and delete topics.
 
 A command that takes several names tries each one and says what became of it; it ends with the exit
 code of the first that failed.
@@ -6,7 +6,8 @@ code of the first that failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from kraftpy.cli.common import (
     MAX_PARTITIONS,
     MAX_REPLICAS,
     TEXT,
+    Scope,
     change_each,
     echo_json,
     echo_table,
@@ -25,16 +27,19 @@ from kraftpy.cli.common import (
     timeout_option,
     topic_failure,
 )
-from kraftpy.cli.offset_spec import known_offsets
+from kraftpy.cli.group_offsets import partitions_in
+from kraftpy.cli.offset_spec import OffsetSpec, Position, known_offsets, resolve
 from kraftpy.client.admin import Admin, ConfigValue
 from kraftpy.client.cluster import Cluster, TopicInfo
-from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName, sizes_by_broker
+from kraftpy.client.offsets import EARLIEST, LATEST, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import size_text
 
 
 @click.group()
 def command() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics."""
 
 
 @command.command()
@@ -105,36 +110,106 @@ def create(
 
 
 @command.command(name="list")
+@click.argument("patterns", type=TEXT, nargs=-1, metavar="[PATTERN]...")
 @click.option("-i", "--internal", is_flag=True, help="Also the cluster's own topics.")
+@click.option("-s", "--size", is_flag=True, help="Also how large they are on disk.")
+@click.option("--unhealthy", is_flag=True, help="Only those with something wrong.")
 @brokers_option
 @timeout_option
 @output_option
-def list_topics(internal: bool, brokers: Brokers, timeout_ms: int, output: str) -> None:
-    """List topics."""
+def list_topics(
+    patterns: Sequence[str],
+    internal: bool,
+    size: bool,
+    unhealthy: bool,
+    brokers: Brokers,
+    timeout_ms: int,
+    output: str,
+) -> None:
+    """List topics, all or those whose names match a pattern as a shell's.
+
+    HEALTH counts partitions that nobody leads ("offline") and those that lack replicas in sync.
+    SIZE is that of one copy, of the brokers that answer, TOTAL that of all copies.
+
+    \b
+    kraftpy topic list
+    kraftpy topic list 'orders-*' --size
+    kraftpy topic list --unhealthy -i
+    """
 
     async def run() -> None:
         async with brokers.connect(timeout_ms) as cluster:
-            topics = await Admin(cluster, timeout_ms=timeout_ms).describe_topics()
-        shown = [topic for topic in topics if internal or not topic.internal]
+            admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
+            topics = await admin.describe_topics()
+            shown = [
+                topic
+                for topic in topics
+                if (internal or not topic.internal)
+                and (not patterns or any(fnmatchcase(topic.name, each) for each in patterns))
+                and (not unhealthy or any(_wrong(topic)))
+            ]
+            sizes: dict[int, dict[PartitionName, int]] = {}
+            if size and shown:
+                sizes = await sizes_by_broker(admin, sorted(cluster.brokers))
         if output == "json":
-            echo_json(
-                [
-                    {
-                        "topic": topic.name,
-                        "partitions": len(topic.partitions),
-                        "replicas": _replicas(topic),
-                        "internal": topic.internal,
-                    }
-                    for topic in shown
-                ]
-            )
+            echo_json([_listed_as_json(topic, sizes if size else None) for topic in shown])
         elif shown:
-            rows = [(topic.name, len(topic.partitions), _replicas(topic)) for topic in shown]
-            echo_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows)
+            header = ["TOPIC", "PARTITIONS", "REPLICAS", "HEALTH"]
+            echo_table(
+                [*header, "SIZE", "TOTAL"] if size else header,
+                [_listed_row(topic, sizes if size else None) for topic in shown],
+            )
+        elif patterns or unhealthy:
+            click.echo("no such topic", err=True)
         else:
             click.echo("no topics yet: `kraftpy topic create NAME` makes one", err=True)
 
     run_client(run())
+
+
+def _wrong(topic: TopicInfo) -> tuple[int, int]:
+    """How many partitions have no leader, and how many of the others lack a replica in sync."""
+    partitions = topic.partitions.values()
+    offline = sum(each.leader < 0 for each in partitions)
+    lacking = sum(each.leader >= 0 and not {*each.replicas} <= {*each.isr} for each in partitions)
+    return offline, lacking
+
+
+def _sizes(topic: TopicInfo, sizes: Mapping[int, Mapping[PartitionName, int]]) -> tuple[int, int]:
+    """Bytes of the leaders' copies, and of all of them."""
+    one = total = 0
+    for each in topic.partitions.values():
+        name = PartitionName(topic.name, each.id)
+        copies = {broker: there[name] for broker, there in sizes.items() if name in there}
+        one += copies.get(each.leader, max(copies.values(), default=0))
+        total += sum(copies.values())
+    return one, total
+
+
+def _listed_row(
+    topic: TopicInfo, sizes: Mapping[int, Mapping[PartitionName, int]] | None
+) -> Sequence[object]:
+    wrong = zip(_wrong(topic), ("offline", "under-replicated"), strict=True)
+    health = ", ".join(f"{count} {what}" for count, what in wrong if count) or "ok"
+    row = (topic.name, len(topic.partitions), _replicas(topic), health)
+    return row if sizes is None else (*row, *map(size_text, _sizes(topic, sizes)))
+
+
+def _listed_as_json(
+    topic: TopicInfo, sizes: Mapping[int, Mapping[PartitionName, int]] | None
+) -> dict[str, Any]:
+    offline, lacking = _wrong(topic)
+    row: dict[str, Any] = {
+        "topic": topic.name,
+        "partitions": len(topic.partitions),
+        "replicas": _replicas(topic),
+        "internal": topic.internal,
+        "offline": offline,
+        "under_replicated": lacking,
+    }
+    if sizes is not None:
+        row["bytes"], row["bytes_total"] = _sizes(topic, sizes)
+    return row
 
 
 def _replicas(topic: TopicInfo) -> int:
@@ -294,6 +369,85 @@ def alter(
                 return "altered"
 
             await change_each("topic", [name], alter_one, topic_failure, output)
+
+    run_client(run())
+
+
+_TRIM_HELP = """\b
+Where to (--to), for each partition:
+  end           all that is there is deleted
+  -10           all but the last 10
+  42            what is below offset 42
+  @1700000000000, @2023-11-14T22:13:20Z
+                what is older than that: milliseconds since 1970, or ISO 8601
+                (local time unless it names a zone)
+"""
+
+
+@command.command(epilog=_TRIM_HELP)
+@click.argument("name", type=TEXT, metavar="TOPIC")
+@click.option(
+    "--to", "position", type=Position(), required=True, metavar="OFFSET", help="See below."
+)
+@click.option(
+    "-p",
+    "--partition",
+    "numbers",
+    type=click.IntRange(0, MAX_PARTITIONS),
+    multiple=True,
+    metavar="N",
+    help="Only this partition. Repeatable.  [default: all]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
+@brokers_option
+@timeout_option
+@output_option
+def trim(
+    name: str,
+    position: OffsetSpec,
+    numbers: Sequence[int],
+    dry_run: bool,
+    brokers: Brokers,
+    timeout_ms: int,
+    output: str,
+) -> None:
+    """Delete the oldest records of a topic, without asking.
+
+    \b
+    kraftpy topic trim orders --to @2026-01-31T12:00:00Z --dry-run
+    kraftpy topic trim orders --to -1000 -p 3
+    """
+
+    async def run() -> None:
+        async with brokers.connect(timeout_ms) as cluster:
+            try:
+                names = await partitions_in(cluster, [Scope(name, tuple(numbers))])
+                starts = await list_offsets(cluster, dict.fromkeys(names, EARLIEST))
+                ends = await list_offsets(cluster, dict.fromkeys(names, LATEST))
+                wanted, _ = await resolve(cluster, names, position)
+                plan = {each: min(max(wanted[each], starts[each]), ends[each]) for each in names}
+                if not dry_run:
+                    admin = Admin(cluster, timeout_ms=timeout_ms)
+                    change = {n: to for n, to in plan.items() if to > starts[n]}
+                    plan |= await admin.delete_records(change)
+            except KafkaError as error:
+                raise topic_failure(name, error) from None
+        rows = [
+            {
+                "topic": name,
+                "partition": each[1],
+                "from": starts[each],
+                "to": to,
+                "offsets": to - starts[each],
+            }
+            for each, to in plan.items()
+        ]
+        if output == "json":
+            echo_json(rows)
+            return
+        echo_table(("TOPIC", "PARTITION", "FROM", "TO", "OFFSETS"), [[*r.values()] for r in rows])
+        if dry_run:
+            click.echo("nothing was deleted: run it without --dry-run to trim", err=True)
 
     run_client(run())
 

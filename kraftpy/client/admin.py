@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
+from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, YES
 
 # A broker that is told a timeout answers when it is over, with the reason: wait for that.
@@ -132,6 +133,50 @@ class Admin:
         )
         await self._change(request, "results")
         self._cluster.topics.pop(name, None)
+
+    async def delete_records(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Has logs begin at these offsets (-1: the high watermark); where they begin now.
+
+        What came before is gone for everybody. KafkaError, of the first partition that has one:
+        OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION where `cleanup.policy`
+        lacks `delete`, UNKNOWN_TOPIC_OR_PARTITION. Others may be done by then; doing it again does
+        no harm.
+        """
+        kinds = messages.DeleteRecordsRequest
+        found: dict[Partition, int] = {}
+
+        async def ask() -> None:
+            for topic in {topic for topic, _ in offsets}:
+                await self._cluster.topic(topic)
+            by_leader: dict[int, list[Partition]] = {}
+            for name in sorted(offsets.keys() - found.keys()):
+                by_leader.setdefault(self._cluster.leader(*name), []).append(name)
+            for leader, names in by_leader.items():
+                topics = [
+                    kinds.DeleteRecordsTopic(
+                        topic,
+                        [kinds.DeleteRecordsPartition(n, offsets[topic, n]) for n in numbers],
+                    )
+                    for topic, numbers in by_topic(names).items()
+                ]
+                response = await self._cluster.request(
+                    kinds(topics, self._timeout_ms),
+                    node_id=leader,
+                    timeout_ms=self._timeout_ms + ANSWER_MARGIN_MS,
+                )
+                for answered in response.topics:
+                    for each in answered.partitions:
+                        self._check_deleted(answered.name, each)
+                        found[answered.name, each.partition_index] = each.low_watermark
+
+        await self._patiently(ask, NO_TOPIC)
+        return dict(sorted(found.items()))
+
+    def _check_deleted(self, topic: str, answer: Any) -> None:
+        if answer.error_code:
+            self._cluster.topics.pop(topic, None)  # it may be led by another broker by now
+            code = error_code(answer.error_code)
+            raise KafkaError(code, f"{topic}-{answer.partition_index}: {code.message}")
 
     async def alter_configs(
         self,

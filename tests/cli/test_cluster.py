@@ -264,7 +264,11 @@ def test_health_and_elections_when_a_broker_dies_and_comes_back(cluster: Cluster
     assert said.returncode == 5
     text = said.stdout.decode()
     assert "broker 2 is down" in text
-    assert "under-replicated  orders" in text
+    row = next(line.split() for line in text.splitlines() if line.startswith("under-replicated"))
+    assert row == ["under-replicated", "orders", "6", "0-5", "2"]
+    said = run_command("cluster", "health", "--partitions", bootstrap=run.bootstrap)
+    rows = [line for line in said.stdout.decode().splitlines() if line.startswith("under-repl")]
+    assert len(rows) == 6
     states = {each["broker"]: each["state"] for each in run.json("brokers")}
     assert states == {1: "up", 2: "fenced", 3: "up"}
 

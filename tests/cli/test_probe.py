@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -208,8 +209,11 @@ def test_it_serves_its_part_of_the_catalogue(broker: Broker, tmp_path: Path) -> 
             os.kill(broker.pid, signal.SIGCONT)
         wait_until(lambda: get(ready)[0] == 200, "it is ready again")
         assert running.total("messages_lost_total") == 0
-        running.process.send_signal(signal.SIGTERM)
+        running.process.send_signal(signal.SIGINT)
         assert running.process.wait(TIMEOUT_S) == 0
+        lines = running.log.read_text().splitlines()
+        assert re.search(r"^[\d,]+ messages through 1 of 1 brokers: \d+ arrived, 0 lost", lines[-1])
+        assert any(line.startswith("round trip  ") for line in lines)
 
 
 def test_a_name_is_one_probes_only(broker: Broker, tmp_path: Path) -> None:

@@ -43,8 +43,15 @@ def test_create_describe_alter_delete(topic: Callable[..., str], name: str) -> N
     assert described["configs"]["retention.ms"]["source"] == "default"
 
     listed = {entry["topic"]: entry for entry in json.loads(topic("list", "-o", "json"))}
-    assert listed[name] == {"topic": name, "partitions": 3, "replicas": 1, "internal": False}
-    assert any(line.split() == [name, "3", "1"] for line in topic("list").splitlines())
+    assert listed[name] == {
+        "topic": name,
+        "partitions": 3,
+        "replicas": 1,
+        "internal": False,
+        "offline": 0,
+        "under_replicated": 0,
+    }
+    assert any(line.split() == [name, "3", "1", "ok"] for line in topic("list").splitlines())
 
     assert topic("delete", name) == f"deleted topic {name}\n"
     assert name not in topic("list")
@@ -158,3 +165,40 @@ def test_the_clusters_own_topics_are_deleted_only_by_who_means_it(kraftpy: Broke
     forced = output("topic", "delete", "--force-internal", name, bootstrap=kraftpy.bootstrap)
     assert forced == f"deleted topic {name}\n"
     assert "readers" not in output("group", "list", bootstrap=kraftpy.bootstrap)
+
+
+def test_list_by_pattern_with_size_and_health(kraftpy: Broker, name: str) -> None:
+    output("topic", "create", f"{name}-a", f"{name}-b", "-p", "2", bootstrap=kraftpy.bootstrap)
+    output("produce", f"{name}-a", stdin=b"x" * 1000, bootstrap=kraftpy.bootstrap)
+    listed = ("topic", "list", f"{name}-[ab]", "no such*")
+    header, *rows = output(*listed, "--size", bootstrap=kraftpy.bootstrap).splitlines()
+    assert header.split() == ["TOPIC", "PARTITIONS", "REPLICAS", "HEALTH", "SIZE", "TOTAL"]
+    assert [row.split()[:4] for row in rows] == [[f"{name}-{x}", "2", "1", "ok"] for x in "ab"]
+    assert rows[0].split()[4:] == ["1.1", "KB", "1.1", "KB"]
+    (first, second) = json.loads(output(*listed, "-s", "-o", "json", bootstrap=kraftpy.bootstrap))
+    assert (first["offline"], first["under_replicated"]) == (0, 0)
+    assert first["bytes"] == first["bytes_total"] > 1000 > second["bytes"] == 0
+    done = run_command(*listed, "--unhealthy", bootstrap=kraftpy.bootstrap)
+    assert (done.stdout, done.stderr) == (b"", b"no such topic\n")
+
+
+def test_trim_deletes_the_oldest_records(kraftpy: Broker, name: str) -> None:
+    output("topic", "create", name, "-p", "2", bootstrap=kraftpy.bootstrap)
+    for partition in ("0", "1"):
+        lines = b"".join(b"%d\n" % n for n in range(10))
+        output("produce", name, "-p", partition, stdin=lines, bootstrap=kraftpy.bootstrap)
+
+    def trim(*arguments: str) -> list[tuple[int, int, int]]:
+        rows = json.loads(output("topic", "trim", name, *arguments, "-o", "json", **where))
+        return [(row["partition"], row["from"], row["to"]) for row in rows]
+
+    where = {"bootstrap": kraftpy.bootstrap}
+    assert trim("--to", "-3", "--dry-run") == [(0, 0, 7), (1, 0, 7)]
+    assert trim("--to", "-3", "-p", "1") == [(1, 0, 7)]
+    assert trim("--to", "5") == [(0, 0, 5), (1, 7, 7)]  # what is gone doesn't come back
+    read = output("consume", name, "-o", ":end", "-f", "%p-%o ", **where)
+    assert sorted(read.split()) == [*(f"0-{n}" for n in range(5, 10)), "1-7", "1-8", "1-9"]
+    assert trim("--to", "end", "-p", "0") == [(0, 5, 10)]
+    assert "has no partition 7" in failure(
+        "topic", "trim", name, "--to", "1", "-p", "7", code=1, **where
+    )

@@ -20,6 +20,7 @@ from kraftpy.cli.common import (
 )
 from kraftpy.cli.pipeline.options import MIB
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.wording import counted
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.lake import Lake
@@ -201,7 +202,8 @@ class Job:
 def sentence(outcome: Any) -> str:
     finished = " (a run that had crashed)" if outcome.finished_earlier_run else ""
     return (
-        f"run {outcome.run}{finished}: {outcome.rows} rows, {outcome.files} files,"
+        f"run {outcome.run}{finished}: {counted(outcome.rows, 'row')},"
+        f" {counted(outcome.files, 'file')},"
         f" {outcome.size_bytes / MIB:.1f} MiB in {outcome.seconds:.1f} s;"
         f" version {outcome.version} of the lake"
     )

@@ -25,6 +25,7 @@ from kraftpy.cli.pipeline.options import (
     to_option,
 )
 from kraftpy.cli.pipeline.stopping import Stopping
+from kraftpy.wording import counted
 
 if TYPE_CHECKING:
     from kraftpy.pipeline.mirror import Cycle, Preview
@@ -123,7 +124,10 @@ def mirror(
 
 
 def _sentence(cycle: Cycle) -> str:
-    return f"copied {cycle.rows} records in {cycle.batches} batches, {cycle.seconds:.1f} s"
+    return (
+        f"copied {counted(cycle.rows, 'record')} in {cycle.batches} "
+        f"{'batch' if cycle.batches == 1 else 'batches'}, {cycle.seconds:.1f} s"
+    )
 
 
 def _report_preview(preview: Preview, said: dict[str, Any], output: str) -> None:
@@ -131,9 +135,11 @@ def _report_preview(preview: Preview, said: dict[str, Any], output: str) -> None
         echo_json({**said, **asdict(preview)})
         return
     if preview.creates:
-        click.echo(f"would make {said['to_topic']} with {preview.partitions} partitions")
+        click.echo(f"would make {said['to_topic']} with {counted(preview.partitions, 'partition')}")
     elif preview.adds_partitions:
-        click.echo(f"would add {preview.adds_partitions} partitions to {said['to_topic']}")
+        click.echo(
+            f"would add {counted(preview.adds_partitions, 'partition')} to {said['to_topic']}"
+        )
     for one in preview.ranges:
         click.echo(f"would copy {one}")
     if not preview.ranges:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
+from click.testing import CliRunner
 
+from kraftpy.cli.app import COMMANDS, SUMMARIES, app, shortened
 from kraftpy.cli.common import echo_table, group_failure, parse_key_values, topic_failure
+from kraftpy.cli.health import ids_text, ranges_text, topic_rows
 from kraftpy.cli.nodes import with_settings
+from kraftpy.cli.server import load_config, parse_config
+from kraftpy.client.cluster_admin import ReplicatedPartition
 from kraftpy.core.config import parse_properties
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -83,3 +93,96 @@ def test_settings_replace_what_is_there_and_leave_the_rest() -> None:
     }
     assert changed.startswith("# mine\n")
     assert with_settings(changed, {"log.retention.ms": "6"}).count("log.retention.ms") == 1
+
+
+# -- the list of commands
+
+
+def test_the_summaries_are_the_first_sentences_of_the_commands() -> None:
+    found = {
+        name: importlib.import_module(module).command.get_short_help_str(200)
+        for name, module in COMMANDS.items()
+    }
+    assert found == SUMMARIES
+    assert shortened("as it stands", 12) == "as it stands"
+    assert shortened("one word more", 12) == "one word..."
+
+
+def test_the_list_of_commands_needs_none_of_them() -> None:
+    code = (
+        "import sys; from kraftpy.cli.app import app\n"
+        "try: app.main(['--help'])\n"
+        "except SystemExit: print(*sorted(sys.modules), sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert "  transaction  List, describe and terminate" in done.stdout
+    modules = {line for line in done.stdout.splitlines() if line.startswith("kraftpy.")}
+    assert modules == {"kraftpy.cli", "kraftpy.cli.app", "kraftpy.cli.failure"}
+    assert "\nasyncio\n" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("topc", "No such command 'topc'. Did you mean 'topic'?"),
+        ("consumer", "No such command 'consumer'. Did you mean 'consume'?"),
+        ("zzz", "No such command 'zzz'.\n"),
+    ],
+)
+def test_a_command_that_there_is_not(typed: str, said: str) -> None:
+    result = CliRunner().invoke(app, [typed])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+# -- what to type next
+
+
+@pytest.mark.parametrize(
+    ("code", "points"),
+    [
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, True),
+        (ErrorCode.NOT_CONTROLLER, True),
+        (ErrorCode.INVALID_PARTITIONS, False),
+    ],
+)
+def test_what_an_outage_explains_points_to_the_health_of_the_cluster(
+    code: ErrorCode, points: bool
+) -> None:
+    for failure in (topic_failure("t", KafkaError(code)), group_failure("g", KafkaError(code))):
+        assert ("`kraftpy cluster health`" in failure.message) == points
+
+
+def test_an_error_of_a_setting_names_the_file_or_the_option_that_it_came_from(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.properties"
+    file.write_text("node.id=1\nnum.partitions=x\n")
+    with pytest.raises(click.ClickException, match=r"mine.properties: num.partitions=x: must be"):
+        load_config(str(file))
+    with pytest.raises(click.ClickException, match=r"^-c num.partitions=0: must be"):
+        load_config(str(file), {"num.partitions": "0"})
+    with pytest.raises(click.ClickException, match=r"^-c num.partiton: unknown broker setting"):
+        load_config(str(file), {"num.partitions": "1", "num.partiton": "2"})
+    text = "node.id=1\nnum.partitions=x\n"  # as `dev` has written it for its option
+    with pytest.raises(click.ClickException, match=r"^-c num.partitions=x: must be"):
+        parse_config(text, "/tmp/kraftpy-1/node1/server.properties", given=["num.partitions"])
+
+
+# -- health by topic
+
+
+def test_health_is_told_by_topic() -> None:
+    def partition(topic: str, index: int, isr: tuple[int, ...]) -> ReplicatedPartition:
+        return ReplicatedPartition(topic, index, isr[0], 0, (1, 2, 3), isr, (), ())
+
+    some = [partition("a", index, (1, 3)) for index in (0, 1, 2, 5)]
+    some += [partition("b", 0, (1,))]
+    assert topic_rows("under-replicated", some) == [
+        ("under-replicated", "a", 4, "0-2,5", "2"),
+        ("under-replicated", "b", 1, "0", "2,3"),
+    ]
+    assert ids_text([]) == "-"
+    assert ranges_text(range(0, 40, 2)) == "0,2,4,6,8,10,..."
+    assert ranges_text(range(50)) == "0-49"

@@ -89,15 +89,15 @@ def test_without_a_record_end_all_input_is_one_record() -> None:
 
 def test_text_in_front_of_the_first_field() -> None:
     assert [r.value for r in read(r"> %v\n", b"> a\n> b\n")] == [b"a", b"b"]
-    with pytest.raises(FormatError, match="record 2 has no b'> ' where it should be"):
+    with pytest.raises(FormatError, match="record 2 has no '> ' where it should be"):
         read(r"> %v\n", b"> a\nb\n")
 
 
 @pytest.mark.parametrize(
     ("text", "data", "complaint"),
     [
-        (r"%k %v\n", b"a b\nnosep\n", "record 2 has no b' ' behind its %k"),
-        (r"%p %v\n", b"x v\n", "record 1: b'x' is no %p"),
+        (r"%k %v\n", b"a b\nnosep\n", "record 2 has no ' ' behind its %k"),
+        (r"%p %v\n", b"x v\n", "record 1: 'x' is no %p"),
         (r"%v{hex}\n", b"xyz\n", "is no %v{hex}"),
         (r"%v{base64}\n", b"!!\n", "is no %v{base64}"),
         (r"%h %v\n", b"novalue v\n", "is no %h"),

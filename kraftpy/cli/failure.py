@@ -1,0 +1,27 @@
+"""How a command ends that could not do what it was asked to: a sentence and an exit code."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+EXIT_BROKER_ERROR = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_NOT_STARTED = 4
+EXIT_UNHEALTHY = 5
+EXIT_INCONSISTENT = 6
+EXIT_UNDECIDED = 7
+EXIT_INTERRUPTED = 130
+
+
+class Failure(click.ClickException):
+    """Ends the command with a sentence on stderr and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"kraftpy: {self.format_message()}", file=file, err=True)
