@@ -118,6 +118,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def brokers_of(ctx: click.Context) -> Brokers:
+    """What `brokers_option` gives a command, of a command line that isn't complete yet."""
+    with ctx.scope():
+        given = ctx.params
+        return _brokers(given["bootstrap"], given.get("command_config"), given.get("own") or ())
+
+
 def _brokers(bootstrap: str, file: str | None, own: Sequence[str]) -> Brokers:
     given = _given(file, own)
     context = click.get_current_context()

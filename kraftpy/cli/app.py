@@ -33,6 +33,7 @@ COMMANDS = {
     "probe": "kraftpy.cli.probe",
     "consistency": "kraftpy.cli.consistency",
     "pipeline": "kraftpy.cli.pipeline",
+    "completion": "kraftpy.cli.completion",
 }
 
 # What `kraftpy --help` says of each: the first sentence of its docstring. It is kept here so that
@@ -54,6 +55,7 @@ SUMMARIES = {
     "consistency": "Consistency tests in the manner of Jepsen: what was promised, and was it kept?",
     "pipeline": "Load topics into a lake of Parquet files and work on it, with Spark "
     "(kraftpy[spark]).",
+    "completion": "Have a shell complete commands, options, topics and groups.",
 }
 
 EXIT_CODES_HELP = """\b

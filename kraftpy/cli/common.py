@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from kraftpy.cli.failure import (
     EXIT_BROKER_ERROR as EXIT_BROKER_ERROR,
@@ -37,6 +38,9 @@ from kraftpy.cli.failure import (
 from kraftpy.cli.failure import (
     Failure as Failure,
 )
+from kraftpy.cli.failure import (
+    styled as styled,
+)
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import printable
 
@@ -48,7 +52,18 @@ _MAX_TIMEOUT_S = 24 * 60 * 60
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class _Text(click.types.StringParamType):
+class _Completed:
+    """A parameter of topics or groups, which a shell completes by asking the cluster."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from kraftpy.cli.completion import names_for
+
+        return names_for(ctx, param, incomplete)
+
+
+class _Text(_Completed, click.types.StringParamType):
     """Text that can be sent: an argument whose bytes are not UTF-8 is a usage error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -80,7 +95,7 @@ class Scope(NamedTuple):
     partitions: tuple[int, ...]
 
 
-class _TopicPartitions(click.ParamType):  # type: ignore[type-arg]
+class _TopicPartitions(_Completed, click.ParamType):  # type: ignore[type-arg]
     """`orders` or `orders:0,2`, as Kafka's tools write it."""
 
     name = "topic"
@@ -313,8 +328,9 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints `table_lines`."""
-    for line in table_lines(header, rows):
+    """Prints `table_lines`; a terminal shows the header in bold."""
+    first, *lines = table_lines(header, rows)
+    for line in (styled(first, bold=True), *lines):
         click.echo(line)
 
 

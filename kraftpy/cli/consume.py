@@ -1,4 +1,4 @@
-"""`kraftpy consume`: records of a topic to stdout, from an offset on.
+"""`kraftpy consume`: records of topics to stdout, from an offset on or as a member of a group.
 
 `-o` takes an offset, as in kcat and rpk, and also `json`, as in every other command here. What has
 been fetched is written at once, so a reader at the other end of a pipe never waits for a buffer.
@@ -6,11 +6,15 @@ been fetched is written at once, so a reader at the other end of a pipe never wa
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import re
 import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from fnmatch import fnmatchcase, translate
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,12 +28,18 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, record_formatter
+from kraftpy.cli.meter import Meter
 from kraftpy.cli.offset_spec import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import Record
+
+if TYPE_CHECKING:
+    from kraftpy.client.consumer import Consumer
+    from kraftpy.client.consumer_records import ConsumerRecord
 
 _JSON_HELP = """\b
 With -o json each line is an object with topic, partition, offset, timestamp
@@ -38,11 +48,22 @@ not UTF-8 become {"base64": ...}.
 """
 
 _RANGES_SHOWN = 4
+_COMMIT_EVERY_S = 1.0
+_POLL_MS = 500
+_POLL_RECORDS = 500
 _Formatter = Callable[[str, int, Record], bytes]
 
 
 @click.command(epilog="\n\n".join((OFFSET_HELP, _JSON_HELP, FORMAT_HELP)))
-@click.argument("topic", type=TEXT)
+@click.argument("topics", type=TEXT, nargs=-1, required=True, metavar="TOPIC...")
+@click.option(
+    "-g",
+    "--group",
+    type=TEXT,
+    metavar="GROUP",
+    help="Read as a member of this group, from its offsets on, and commit what was written. -o is "
+    "start or end then, for partitions without an offset.",
+)
 @click.option(
     "-o",
     "--offset",
@@ -64,7 +85,8 @@ _Formatter = Callable[[str, int, Record], bytes]
 @brokers_option
 @timeout_option
 def command(
-    topic: str,
+    topics: Sequence[str],
+    group: str | None,
     offsets: Sequence[str],
     num: int | None,
     partitions: Sequence[int],
@@ -74,28 +96,76 @@ def command(
 ) -> None:
     """Write the records of TOPIC to stdout, and follow it until Ctrl-C.
 
+    Several topics may be named, and patterns as a shell's: of those the topics that there are, with
+    -g also those that come. Ctrl-C with -g commits what was written, and leaves the group.
+
     \b
     kraftpy consume orders                 all records, then new ones
     kraftpy consume orders -o -10:end      the last 10 of each partition, then stop
     kraftpy consume orders -o end -n 1     wait for the next one
     kraftpy consume orders -f '%p %o %k %v\\n'
+    kraftpy consume 'orders-*' returns -f '%t %v\\n'
+    kraftpy consume orders -g kitchen
     """
     spec, as_json = _parse_offsets(offsets)
     if as_json and format_text is not None:
         raise click.UsageError("-o json and -f exclude each other")
+    if group is not None and partitions:
+        raise click.UsageError("-p does not go with -g, which deals partitions out")
+    if group is not None and (spec.kind not in ("start", "end") or spec.until_end):
+        raise click.UsageError(
+            "-g begins where the group is: -o start or end is for what it has no offset of. "
+            "`kraftpy group seek` moves a group"
+        )
     try:
         write = _json_line if as_json else record_formatter(format_text or r"%v\n")
     except FormatError as error:
         raise click.BadParameter(str(error), param_hint="'-f' / '--format'") from None
+    meter = Meter(shows=not sys.stdout.isatty())
+    output = _Output(write, num, meter)
 
     async def run() -> None:
         async with brokers.connect(timeout_ms) as cluster:
             try:
-                await _consume(cluster, topic, partitions, spec, num, write)
+                if group is not None:
+                    await _consume_as_member(cluster, topics, group, spec, output)
+                else:
+                    names = await _topics_of(cluster, topics)
+                    await _consume(cluster, names, partitions, spec, output)
             except KafkaError as error:
-                raise topic_failure(topic, error) from None
+                what = topics[0] if len(topics) == 1 else ", ".join(topics)
+                raise topic_failure(what, error) from None
 
-    run_client(run())
+    try:
+        run_client(run())
+    finally:
+        meter.clear()
+        if sys.stderr.isatty():
+            newline = "" if output.complete else "\n"
+            click.echo(f"{newline}read {meter.text()}", err=True)
+
+
+class _Output:
+    """Writes records to stdout until there are enough."""
+
+    def __init__(self, write: _Formatter, num: int | None, meter: Meter) -> None:
+        self._write = write
+        self._meter = meter
+        self.left = num
+
+    @property
+    def complete(self) -> bool:
+        return self.left == 0
+
+    def add(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        out = [self._write(topic, partition, record) for record in records]
+        sys.stdout.buffer.write(b"".join(out))
+        self._meter.add(len(records), sum(len(record.value or b"") for record in records))
+        if self.left is not None:
+            self.left -= len(records)
+
+    def flush(self) -> None:
+        sys.stdout.buffer.flush()
 
 
 def _parse_offsets(texts: Sequence[str]) -> tuple[OffsetSpec, bool]:
@@ -109,23 +179,56 @@ def _parse_offsets(texts: Sequence[str]) -> tuple[OffsetSpec, bool]:
         raise click.BadParameter(str(error), param_hint="'-o' / '--offset'") from None
 
 
+_PATTERN_CHARACTERS = frozenset("*?[")
+
+
+def _is_pattern(name: str) -> bool:
+    """Whether it can be no topic: names have none of these characters."""
+    return not _PATTERN_CHARACTERS.isdisjoint(name)
+
+
+async def _topics_of(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """The topics named, and those that match; the cluster's own only where they are named."""
+    found = [name for name in names if not _is_pattern(name)]
+    patterns = [name for name in names if _is_pattern(name)]
+    if patterns:
+        await cluster.refresh(None)
+        for pattern in patterns:
+            matching = [
+                name
+                for name, info in sorted(cluster.topics.items())
+                if not info.internal and fnmatchcase(name, pattern)
+            ]
+            if not matching:
+                raise Failure(
+                    f"no topic matches {pattern!r}. `kraftpy topic list` shows what there is",
+                    EXIT_BROKER_ERROR,
+                )
+            found += matching
+    return list(dict.fromkeys(found))
+
+
 async def _consume(
     cluster: Cluster,
-    topic: str,
+    topics: Sequence[str],
     wanted: Sequence[int],
     spec: OffsetSpec,
-    num: int | None,
-    write: _Formatter,
+    output: _Output,
 ) -> None:
-    info = await cluster.topic(topic)
-    for partition in wanted:
-        if partition not in info.partitions:
-            raise Failure(
-                f"topic {topic!r} has no partition {partition}; "
-                f"the last one is {max(info.partitions)}",
-                EXIT_BROKER_ERROR,
-            )
-    names = [(topic, partition) for partition in wanted or info.partitions]
+    names = []
+    for topic in topics:
+        try:
+            info = await cluster.topic(topic)
+        except KafkaError as error:
+            raise topic_failure(topic, error) from None
+        for partition in wanted:
+            if partition not in info.partitions:
+                raise Failure(
+                    f"topic {topic!r} has no partition {partition}; "
+                    f"the last one is {max(info.partitions)}",
+                    EXIT_BROKER_ERROR,
+                )
+        names += [(topic, partition) for partition in wanted or info.partitions]
     if spec.kind == "exact":
         await _check_inside(cluster, names, spec.value)
     positions, now_ends = await resolve(cluster, names, spec)
@@ -135,19 +238,93 @@ async def _consume(
     reset = "none" if spec.kind == "exact" else "earliest"
     async with Fetcher(cluster, positions, auto_offset_reset=reset) as fetcher:
         _drop_finished(fetcher, ends)
-        left = num
         while fetcher.positions:
             for fetched in await fetcher.poll():
-                records = _until(fetched, ends)[:left]
-                out = [write(fetched.topic, fetched.partition, record) for record in records]
-                sys.stdout.buffer.write(b"".join(out))
-                if left is not None:
-                    left -= len(records)
-                    if left == 0:
-                        sys.stdout.buffer.flush()
-                        return
-            sys.stdout.buffer.flush()
+                records = _until(fetched, ends)[: output.left]
+                output.add(fetched.topic, fetched.partition, records)
+                if output.complete:
+                    output.flush()
+                    return
+            output.flush()
             _drop_finished(fetcher, ends)
+
+
+# -- as a member of a group
+
+
+class _Written(RebalanceListener):
+    """What of each partition is on stdout, and commits it."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._offsets: dict[Partition, int] = {}
+        self._commit_at = time.monotonic() + _COMMIT_EVERY_S
+
+    def add(self, name: Partition, offset: int) -> None:
+        self._offsets[name] = offset
+
+    async def commit(self) -> None:
+        self._commit_at = time.monotonic() + _COMMIT_EVERY_S
+        offsets, self._offsets = self._offsets, {}
+        if offsets:
+            await self._consumer.commit(offsets)
+
+    async def commit_if_due(self) -> None:
+        if time.monotonic() >= self._commit_at:
+            await self.commit()
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        await self.commit()
+
+    async def lost(self, partitions: Sequence[Partition]) -> None:
+        for name in partitions:
+            self._offsets.pop(name, None)
+
+
+async def _consume_as_member(
+    cluster: Cluster, topics: Sequence[str], group: str, spec: OffsetSpec, output: _Output
+) -> None:
+    from kraftpy.client.consumer import Consumer
+
+    async with Consumer(
+        cluster,
+        group_id=group,
+        auto_offset_reset="earliest" if spec.kind == "start" else "latest",
+        enable_auto_commit=False,  # what is written is committed, no more
+        allow_individual_commit=False,
+    ) as consumer:
+        written = _Written(consumer)
+        if any(map(_is_pattern, topics)):
+            expression = "|".join(map(translate, topics))
+            consumer.subscribe(re.compile(expression), listener=written)
+        else:
+            for topic in topics:
+                try:
+                    await cluster.topic(topic)
+                except KafkaError as error:
+                    raise topic_failure(topic, error) from None
+            consumer.subscribe(topics, listener=written)
+        try:
+            while not output.complete:
+                records = await consumer.poll(_POLL_MS, max_records=_records_wanted(output.left))
+                for record in records:
+                    output.add(record.topic, record.partition, [_as_fetched(record)])
+                output.flush()
+                for record in records:
+                    written.add((record.topic, record.partition), record.offset + 1)
+                await written.commit_if_due()
+        except asyncio.CancelledError:  # Ctrl-C
+            await written.commit()
+            raise
+        await written.commit()
+
+
+def _records_wanted(left: int | None) -> int:
+    return _POLL_RECORDS if left is None else min(left, _POLL_RECORDS)
+
+
+def _as_fetched(record: ConsumerRecord) -> Record:
+    return Record(record.offset, record.timestamp, record.key, record.value, record.headers)
 
 
 async def _check_inside(cluster: Cluster, names: Sequence[Partition], offset: int) -> None:

@@ -1,7 +1,12 @@
-"""How a command ends that could not do what it was asked to: a sentence and an exit code."""
+"""How a command ends that could not do what it was asked to: a sentence and an exit code.
+
+And what of its output has a colour. Only a terminal gets any (click takes them out elsewhere), and
+none where NO_COLOR is set (no-color.org) or TERM is dumb.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import IO, Any
 
 import click
@@ -24,4 +29,12 @@ class Failure(click.ClickException):
         self.code = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"kraftpy: {self.format_message()}", file=file, err=True)
+        name = styled("kraftpy:", fg="red", bold=True)
+        click.echo(f"{name} {self.format_message()}", file=file, err=True)
+
+
+def styled(text: str, **style: Any) -> str:
+    """The text as `click.style` dresses it, where people want that."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return click.style(text, **style)

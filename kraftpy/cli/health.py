@@ -19,6 +19,7 @@ from kraftpy.cli.common import (
     echo_table,
     output_option,
     run_client,
+    styled,
     timeout_option,
 )
 from kraftpy.client.cluster_admin import (
@@ -170,7 +171,8 @@ def _echo_health(
     what = f"{counted(len(known.brokers), 'broker')}, {counted(partitions, 'partition')}"
     if moving:
         what += f", {moving} of them being moved"
-    click.echo(f"{'healthy' if found.healthy else 'not healthy'}: {what}")
+    verdict = styled("healthy", fg="green") if found.healthy else styled("not healthy", fg="red")
+    click.echo(f"{verdict}: {what}")
     for problem in found.quorum:
         click.echo(f"  quorum: {problem}")
     for broker_id in found.fenced:

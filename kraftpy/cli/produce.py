@@ -26,6 +26,7 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, InputRecord, RecordReader
+from kraftpy.cli.meter import Meter
 from kraftpy.client.batches import Delivery
 from kraftpy.client.producer import Producer, UnknownPartitionError
 from kraftpy.protocol.errors import KafkaError
@@ -91,7 +92,8 @@ def command(
 ) -> None:
     """Write records, one a line, from FILE or stdin to TOPIC.
 
-    A topic that does not exist is created if the broker allows it.
+    A topic that does not exist is created if the broker allows it. Ctrl-C ends it when what was
+    read is written.
 
     \b
     echo hello | kraftpy produce greetings
@@ -126,6 +128,9 @@ def command(
                 await summary.resolve()
             except KafkaError as error:
                 raise topic_failure(topic, error) from None
+            except asyncio.CancelledError:  # Ctrl-C: what was read is sent, and told
+                await _finish(producer, summary, output)
+                raise
             except ConnectionError as error:
                 if not summary.records:
                     raise
@@ -145,6 +150,21 @@ def command(
     summary.show(output)
 
 
+async def _finish(producer: Producer, summary: _Summary, output: str) -> None:
+    click.echo(err=True)  # behind what the terminal shows for Ctrl-C
+    try:
+        await producer.flush()
+        await summary.resolve()
+    except (ConnectionError, KafkaError) as error:
+        click.echo(
+            f"kraftpy: interrupted. {error}. Of {counted(summary.records, 'record')} read not all "
+            "are known to be written",
+            err=True,
+        )
+    else:
+        summary.show(output)
+
+
 async def _send_all(
     producer: Producer,
     topic: str,
@@ -153,7 +173,7 @@ async def _send_all(
     defaults: InputRecord,
     summary: _Summary,
 ) -> None:
-    with _progress(file, topic) as advance:
+    with _progress(file, topic, summary) as advance:
         async for chunk in _chunks(file):
             for record in reader.feed(chunk) if chunk else reader.finish():
                 partition = record.partition
@@ -196,11 +216,22 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _progress(file: BinaryIO, label: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar over a file's bytes, if a person watches and its size is known."""
+def _progress(file: BinaryIO, label: str, summary: _Summary) -> Iterator[Callable[[int], None]]:
+    """A progress bar over a file's bytes, if a person watches and its size is known.
+
+    Of a pipe what was read so far is shown; who types sees what he types.
+    """
     status = os.fstat(file.fileno())
     if not (stat.S_ISREG(status.st_mode) and status.st_size and sys.stderr.isatty()):
-        yield lambda n_bytes: None
+        meter = Meter(shows=not os.isatty(file.fileno()))
+
+        def advance(_: int) -> None:
+            meter.add(summary.records - meter.records, summary.value_bytes - meter.value_bytes)
+
+        try:
+            yield advance
+        finally:
+            meter.clear()
         return
     with click.progressbar(length=status.st_size, label=label, file=sys.stderr) as bar:
         yield bar.update

@@ -188,6 +188,52 @@ def test_follows_until_ctrl_c(kraftpy: Broker, topic: str, produce: Callable[...
         assert follower.rest_of_stderr() == "\n"
 
 
+def test_several_topics_and_patterns(kraftpy: Broker, topic: str) -> None:
+    other, third = f"{topic}-b", f"{topic}-c"
+    for name in (topic, other, third):
+        output("produce", name, stdin=name.encode() + b"\n", bootstrap=kraftpy.bootstrap)
+    for names, expected in (
+        ((topic, third), [topic, third]),
+        ((f"{topic}-?", topic), [topic, other, third]),
+        ((f"{topic}*", topic), [topic, other, third]),
+    ):
+        read = output("consume", *names, "-o", ":end", "-f", r"%t\n", bootstrap=kraftpy.bootstrap)
+        assert sorted(read.split()) == expected
+    said = failure("consume", f"{topic}-x*", code=1, bootstrap=kraftpy.bootstrap)
+    assert f"no topic matches '{topic}-x*'" in said
+    said = failure("consume", topic, f"{topic}-x", code=1, bootstrap=kraftpy.bootstrap)
+    assert f"topic '{topic}-x' does not exist" in said
+
+
+def test_a_member_goes_on_behind_what_was_written(
+    kraftpy: Broker, topic: str, produce: Callable[..., str], consume: Callable[..., str]
+) -> None:
+    produce(b"1\n2\n3\n")
+    assert consume("-g", topic, "-n", "2") == "1\n2\n"
+    with running("consume", f"{topic}*", "-g", topic, bootstrap=kraftpy.bootstrap) as member:
+        assert member.stdout_line() == "3"
+        produce(b"4\n")
+        assert member.stdout_line() == "4"
+        assert member.end(signal.SIGINT) == 130
+    produce(b"5\n")
+    assert consume("-g", topic, "-n", "1") == "5\n"
+    for wrong in (("-o", "5"), ("-o", "end:end"), ("-p", "0")):
+        failure("consume", topic, "-g", "g", *wrong, code=2, bootstrap=kraftpy.bootstrap)
+
+
+def test_ctrl_c_writes_what_was_read_and_says_so(
+    kraftpy: Broker, topic: str, consume: Callable[..., str]
+) -> None:
+    with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
+        assert producer.process.stdin is not None
+        producer.process.stdin.write(b"one\ntwo\nthr")
+        producer.process.stdin.flush()
+        assert consume("-n", "2") == "one\ntwo\n"
+        assert producer.end(signal.SIGINT) == 130
+        said = producer.rest_of_stderr().split("\n")
+        assert f"wrote 2 records to {topic}: partition 0 at offset 0 to 1" in said
+
+
 def test_end_waits_for_the_next(kraftpy: Broker, topic: str, produce: Callable[..., str]) -> None:
     produce(b"old\n")
     with running("consume", topic, "-o", "end", bootstrap=kraftpy.bootstrap) as follower:

@@ -12,7 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from kraftpy.cli.app import COMMANDS, SUMMARIES, app, shortened
-from kraftpy.cli.common import echo_table, group_failure, parse_key_values, topic_failure
+from kraftpy.cli.common import (
+    Failure,
+    echo_table,
+    group_failure,
+    parse_key_values,
+    styled,
+    topic_failure,
+)
 from kraftpy.cli.health import ids_text, ranges_text, topic_rows
 from kraftpy.cli.nodes import with_settings
 from kraftpy.cli.server import load_config, parse_config
@@ -168,6 +175,25 @@ def test_an_error_of_a_setting_names_the_file_or_the_option_that_it_came_from(
     text = "node.id=1\nnum.partitions=x\n"  # as `dev` has written it for its option
     with pytest.raises(click.ClickException, match=r"^-c num.partitions=x: must be"):
         parse_config(text, "/tmp/kraftpy-1/node1/server.properties", given=["num.partitions"])
+
+
+# -- colours
+
+
+def test_colours_are_for_terminals_that_want_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert styled("bad", fg="red") == "\x1b[31mbad\x1b[0m"
+    echo_table(("A",), [("b",)])
+    Failure("no", 1).show()
+    assert capsys.readouterr() == ("A\nb\n", "kraftpy: no\n")
+    monkeypatch.setenv("TERM", "dumb")
+    assert styled("bad", fg="red") == "bad"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("bad", fg="red") == "bad"
 
 
 # -- health by topic
