@@ -15,12 +15,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install demo cooperative report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
+.PHONY: help install wheel demo cooperative report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 install: $(BIN)/.group-dev  ## make .venv with kraftpy and all its development tools
+
+wheel: $(BIN)/.group-check  ## build dist/kraftpy-*.whl, to install kraftpy elsewhere
+	rm -f dist/kraftpy-*.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 demo: $(BIN)/.group-test  ## a year of flights through three nodes that are killed on the way (INPUT=file for your own)
 	$(BIN)/python -m tests.demo $(INPUT)

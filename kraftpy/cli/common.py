@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -58,9 +59,10 @@ class _Completed:
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from kraftpy.cli.completion import names_for
-
-        return names_for(ctx, param, incomplete)
+        # By its name: that module needs this one.
+        completion = importlib.import_module("kraftpy.cli.completion")
+        found: list[CompletionItem] = completion.names_for(ctx, param, incomplete)
+        return found
 
 
 class _Text(_Completed, click.types.StringParamType):

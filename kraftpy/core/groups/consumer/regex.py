@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import re2
-
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 PATTERN_MAX_BYTES = 4096
@@ -36,6 +34,8 @@ def compile_pattern(pattern: str, program_max_bytes: int = _PROGRAM_MAX_BYTES) -
     """Compiles a pattern; raises KafkaError(INVALID_REGULAR_EXPRESSION) with the reason."""
     if len(pattern.encode()) > PATTERN_MAX_BYTES:
         raise _invalid(pattern[:40] + "...", f"it is longer than {PATTERN_MAX_BYTES} bytes")
+    import re2  # most groups have no pattern
+
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
