@@ -255,7 +255,7 @@ async def _consume(
 class _Written(RebalanceListener):
     """What of each partition is on stdout, and commits it."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer[bytes, bytes]) -> None:
         self._consumer = consumer
         self._offsets: dict[Partition, int] = {}
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
@@ -323,7 +323,7 @@ def _records_wanted(left: int | None) -> int:
     return _POLL_RECORDS if left is None else min(left, _POLL_RECORDS)
 
 
-def _as_fetched(record: ConsumerRecord) -> Record:
+def _as_fetched(record: ConsumerRecord[bytes, bytes]) -> Record:
     return Record(record.offset, record.timestamp, record.key, record.value, record.headers)
 
 

@@ -150,7 +150,7 @@ def command(
     summary.show(output)
 
 
-async def _finish(producer: Producer, summary: _Summary, output: str) -> None:
+async def _finish(producer: Producer[bytes, bytes], summary: _Summary, output: str) -> None:
     click.echo(err=True)  # behind what the terminal shows for Ctrl-C
     try:
         await producer.flush()
@@ -166,7 +166,7 @@ async def _finish(producer: Producer, summary: _Summary, output: str) -> None:
 
 
 async def _send_all(
-    producer: Producer,
+    producer: Producer[bytes, bytes],
     topic: str,
     file: BinaryIO,
     reader: RecordReader,

@@ -18,3 +18,87 @@ parts, each usable by itself:
 * parts of partitions: `shares` and `sharing` (who gets which), `ledger` (what is read and done of
   them), `claims` (telling the group), `consumer_shares` (those of one consumer)
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftpy.client.admin import Admin
+    from kraftpy.client.batches import Delivery, RecordMetadata
+    from kraftpy.client.cluster import Cluster, NoBrokerError
+    from kraftpy.client.cluster_admin import ClusterAdmin
+    from kraftpy.client.consumer import Consumer
+    from kraftpy.client.consumer_records import ConsumerRecord
+    from kraftpy.client.group_admin import GroupAdmin
+    from kraftpy.client.offsets import EARLIEST, LATEST, OffsetAndMetadata, Partition
+    from kraftpy.client.producer import Producer, UnknownPartitionError
+    from kraftpy.client.rebalance_listener import RebalanceListener
+    from kraftpy.client.security_settings import parse_security
+    from kraftpy.client.simple_consumer import SimpleConsumer
+    from kraftpy.client.transactional_producer import TransactionalProducer
+    from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Admin",
+    "Cluster",
+    "ClusterAdmin",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "ErrorCode",
+    "GroupAdmin",
+    "KafkaError",
+    "NoBrokerError",
+    "OffsetAndMetadata",
+    "Partition",
+    "Producer",
+    "RebalanceListener",
+    "RecordMetadata",
+    "SimpleConsumer",
+    "TransactionalProducer",
+    "UnknownPartitionError",
+    "parse_security",
+]
+
+# Where each of them is: a part is loaded by whoever asks for it, and the others aren't.
+_HOMES = {
+    "EARLIEST": "offsets",
+    "LATEST": "offsets",
+    "Admin": "admin",
+    "Cluster": "cluster",
+    "ClusterAdmin": "cluster_admin",
+    "Consumer": "consumer",
+    "ConsumerRecord": "consumer_records",
+    "Delivery": "batches",
+    "ErrorCode": "errors",
+    "GroupAdmin": "group_admin",
+    "KafkaError": "errors",
+    "NoBrokerError": "cluster",
+    "OffsetAndMetadata": "offsets",
+    "Partition": "offsets",
+    "Producer": "producer",
+    "RebalanceListener": "rebalance_listener",
+    "RecordMetadata": "batches",
+    "SimpleConsumer": "simple_consumer",
+    "TransactionalProducer": "transactional_producer",
+    "UnknownPartitionError": "producer",
+    "parse_security": "security_settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    package = "kraftpy.protocol" if home == "errors" else __name__
+    found = getattr(importlib.import_module(f"{package}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

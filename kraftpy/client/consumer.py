@@ -21,14 +21,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import Generic, Self, Unpack, overload
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
 from kraftpy.client.claims import read_progress
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
 from kraftpy.client.commits import Claiming, Commits, Done
+from kraftpy.client.consumer_positions import ConsumerPositions
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
 from kraftpy.client.consumer_shares import ConsumerShares, Ranges, shares_as_ranges
 from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
@@ -36,9 +38,11 @@ from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
 from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.ledger import Claim, slices_of
-from kraftpy.client.offsets import LATEST, Offset, OffsetAndMetadata, Partition, list_offsets
+from kraftpy.client.offsets import Offset, OffsetAndMetadata, Partition
+from kraftpy.client.options import ConsumerOptions
 from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
+from kraftpy.client.serializing import K, V
 from kraftpy.client.shares import hashes_of_slots
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.key_shares import Shares
@@ -49,7 +53,7 @@ _ITERATION_POLL_MS = 1_000
 _MISSING_TOPIC_CHECK_S = 1.0
 
 
-class Consumer:
+class Consumer(ConsumerPositions, Generic[K, V]):
     """Reads partitions that it subscribes to with a group, or that it is assigned by hand.
 
         async with Consumer(cluster, group_id="billing") as consumer:
@@ -65,8 +69,48 @@ class Consumer:
     With `explicit_done` a record counts as processed when `done` says so.
 
     `assignors` are names of `assignors.ASSIGNORS` or `Assignor`s, the liked ones first; `times` are
-    the group's time limits.
+    the group's time limits. Keys and values are bytes, or what the deserializers make of them.
     """
+
+    @overload
+    def __init__(
+        self: Consumer[bytes, bytes],
+        cluster: Cluster,
+        *,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes, V],
+        cluster: Cluster,
+        *,
+        key_deserializer: None = None,
+        value_deserializer: Callable[[bytes], V],
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, bytes],
+        cluster: Cluster,
+        *,
+        key_deserializer: Callable[[bytes], K],
+        value_deserializer: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, V],
+        cluster: Cluster,
+        *,
+        key_deserializer: Callable[[bytes], K],
+        value_deserializer: Callable[[bytes], V],
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -139,7 +183,7 @@ class Consumer:
             )
         self._closed = False
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -245,7 +289,7 @@ class Consumer:
 
     async def poll(
         self, timeout_ms: int = 500, *, max_records: int | None = None
-    ) -> list[ConsumerRecord]:
+    ) -> list[ConsumerRecord[K, V]]:
         """The next records, those of a partition in order; [] if none come in time.
 
         Callbacks of a rebalance run in here, and may take longer than `timeout_ms`. Raises what
@@ -265,7 +309,7 @@ class Consumer:
             if not had:
                 await self._wait(left_s)
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         while not self._closed:
             for record in await self.poll(_ITERATION_POLL_MS, max_records=1):
                 yield record
@@ -444,67 +488,6 @@ class Consumer:
             if self._coordinator is not None:
                 await self._coordinator.close()
 
-    # -- positions
-
-    def _check_assigned(self, name: Partition) -> None:
-        if name not in self._reading.assigned:
-            raise ValueError(f"{name[0]}-{name[1]} is not assigned to this consumer")
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Goes on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
-        self._check_assigned(partition)
-        if offset < 0:
-            raise ValueError(f"{offset} is no offset")
-        self._reading.seek(partition, offset)
-
-    def rewind(self) -> None:
-        """Goes on from what the group has committed: what a transaction that was aborted had read
-        comes again.
-        """
-        self._reading.rewind()
-
-    async def seek_to(self, when: int, partitions: Iterable[Partition] | None = None) -> None:
-        """Goes on from `EARLIEST`, `LATEST` or the first record at or after a time (ms).
-
-        Without a record that young a partition goes on from its end. All partitions by default.
-        """
-        names = sorted(self._reading.assigned if partitions is None else partitions)
-        for name in names:
-            self._check_assigned(name)
-        offsets = await self.offsets_for_times(dict.fromkeys(names, when))
-        late = [name for name, offset in offsets.items() if offset < 0]
-        offsets |= await self.offsets_for_times(dict.fromkeys(late, LATEST))
-        for name, offset in offsets.items():
-            if name in self._reading.assigned:
-                self._reading.seek(name, offset)
-
-    async def position(self, partition: Partition) -> int:
-        """The offset of the record that comes next of an assigned partition."""
-        self._check_assigned(partition)
-        return await self._reading.position(partition, self._generation)
-
-    def pause(self, partitions: Iterable[Partition]) -> None:
-        """Hands out nothing of these partitions until they are resumed, but keeps them."""
-        for name in partitions:
-            self._check_assigned(name)
-            self._reading.pause(name)
-
-    def resume(self, partitions: Iterable[Partition]) -> None:
-        """Takes paused partitions up again where they were left."""
-        for name in partitions:
-            self._check_assigned(name)
-            self._reading.resume(name)
-        self._wake.set()
-
-    @property
-    def paused(self) -> frozenset[Partition]:
-        """The partitions that are paused."""
-        return frozenset(self._reading.paused)
-
-    async def offsets_for_times(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """The first offset at or after a time, or -1; `EARLIEST` and `LATEST` are times too."""
-        return await list_offsets(self._cluster, times_ms, isolation=self._isolation)
-
     # -- commits
 
     async def commit(
@@ -545,7 +528,7 @@ class Consumer:
         found = await read_progress(self._offsets_of(), partitions)
         return {name: progress.claims for name, progress in found.items()}
 
-    def done(self, record: ConsumerRecord) -> None:
+    def done(self, record: ConsumerRecord[K, V]) -> None:
         """With `explicit_done`: this record is processed, in whatever order.
 
         It is committed with the next commit. Of a record that went to another member in the

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 from kraftpy.client.fetcher import Fetched
 from kraftpy.client.ledger import Ledger
 from kraftpy.client.offsets import Partition
+from kraftpy.client.serializing import K, V
 from kraftpy.protocol.key_hash import key_hash
 from kraftpy.protocol.records import Header, Record
 
@@ -18,15 +19,15 @@ Deserializer = Callable[[bytes], Any]
 
 
 @dataclass(slots=True)
-class ConsumerRecord:
+class ConsumerRecord(Generic[K, V]):
     """A record as the consumer hands it out; `timestamp` in milliseconds since 1970."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: list[Header]
 
 
@@ -61,13 +62,13 @@ class FetchedRecords:
             if (chunk.fetched.topic, chunk.fetched.partition) != name
         )
 
-    def take(self, most: int, positions: dict[Partition, int]) -> list[ConsumerRecord]:
+    def take(self, most: int, positions: dict[Partition, int]) -> list[ConsumerRecord[Any, Any]]:
         """Hands records out, and moves the positions behind them.
 
         What a deserializer raises reaches the user when the record is the next one; `seek` passes
         it.
         """
-        taken: list[ConsumerRecord] = []
+        taken: list[ConsumerRecord[Any, Any]] = []
         while self._chunks and len(taken) < most:
             chunk = self._chunks[0]
             fetched = chunk.fetched
@@ -99,7 +100,7 @@ class FetchedRecords:
         chunk: _Chunk,
         most: int,
         positions: dict[Partition, int],
-        taken: list[ConsumerRecord],
+        taken: list[ConsumerRecord[Any, Any]],
     ) -> Exception | None:
         """The same of records of which some are others', or done; what a deserializer raised."""
         fetched = chunk.fetched
@@ -130,9 +131,12 @@ class FetchedRecords:
         positions[name] = ledger.position
         return failed
 
-    def _handed_out(self, name: Partition, record: Record) -> ConsumerRecord:
-        key = _deserialize(self._key_deserializer, record.key)
-        value = _deserialize(self._value_deserializer, record.value)
+    def _handed_out(self, name: Partition, record: Record) -> ConsumerRecord[Any, Any]:
+        key, value = record.key, record.value
+        if self._key_deserializer is not None and key is not None:
+            key = _deserialized(self._key_deserializer, key, "key", name, record.offset)
+        if self._value_deserializer is not None and value is not None:
+            value = _deserialized(self._value_deserializer, value, "value", name, record.offset)
         return ConsumerRecord(*name, record.offset, record.timestamp, key, value, record.headers)
 
 
@@ -146,5 +150,13 @@ class _Chunk:
         self.taken = 0
 
 
-def _deserialize(deserializer: Deserializer | None, data: bytes | None) -> Any:
-    return data if deserializer is None or data is None else deserializer(data)
+def _deserialized(
+    deserializer: Deserializer, data: bytes, field: str, name: Partition, offset: int
+) -> Any:
+    try:
+        return deserializer(data)
+    except Exception as error:
+        error.add_note(
+            f"when the {field} of {name[0]}-{name[1]} at offset {offset} was deserialized"
+        )
+        raise

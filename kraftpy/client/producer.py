@@ -25,7 +25,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, Self, Unpack, overload
 
 from kraftpy.client.batches import (
     Batch,
@@ -36,19 +36,16 @@ from kraftpy.client.batches import (
     RecordMetadata,
 )
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
+from kraftpy.client.options import Partitioner, ProducerOptions
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
+from kraftpy.client.serializing import K, V, headers_size, serialized
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import (
+    COMPRESSION_NAMES,
     RECORD_BATCH_OVERHEAD,
     Header,
 )
-
-Serializer = Callable[[Any], bytes]
-"""A key or value to bytes; None is a null and isn't given to it."""
-
-Partitioner = Callable[[str, bytes | None, int], int | None]
-"""Topic, serialized key and number of partitions to a partition; None leaves it to the default."""
 
 _LAST_EPOCH = 0x7FFF
 _SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -63,13 +60,55 @@ class UnknownPartitionError(ValueError):
     """A record names a partition that its topic has not."""
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """Sends records through a `Cluster`; `async with Producer(...)` flushes at the end.
 
     The options are Kafka's: acks (-1 all, 1, 0), compression.type (none, gzip, snappy, lz4, zstd),
     linger.ms, batch.size, buffer.memory, delivery.timeout.ms, enable.idempotence (by default with
     acks=-1), partitioner.class, key.serializer and value.serializer.
+
+    Keys and values are bytes, or what the serializers take: `Producer[str, Order]`.
     """
+
+    @overload
+    def __init__(
+        self: Producer[bytes, bytes],
+        cluster: Cluster,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[bytes, V],
+        cluster: Cluster,
+        *,
+        key_serializer: None = None,
+        value_serializer: Callable[[V], bytes],
+        **options: Unpack[ProducerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, bytes],
+        cluster: Cluster,
+        *,
+        key_serializer: Callable[[K], bytes],
+        value_serializer: None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, V],
+        cluster: Cluster,
+        *,
+        key_serializer: Callable[[K], bytes],
+        value_serializer: Callable[[V], bytes],
+        **options: Unpack[ProducerOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -85,9 +124,15 @@ class Producer:
         stop_on_failure: bool = False,
         auto_create: bool = True,
         partitioner: Partitioner | None = None,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Callable[[Any], bytes] | None = None,
+        value_serializer: Callable[[Any], bytes] | None = None,
     ) -> None:
+        if compression not in COMPRESSION_NAMES:
+            raise ValueError(
+                f"compression={compression!r} must be one of {', '.join(COMPRESSION_NAMES)}"
+            )
+        if acks not in (-1, 0, 1):
+            raise ValueError(f"acks={acks!r} must be -1 (all), 1 or 0")
         if idempotent and acks != -1:
             raise ValueError("an idempotent producer needs acks=-1 (all)")
         self._cluster = cluster
@@ -122,7 +167,7 @@ class Producer:
         self._requests: set[asyncio.Task[None]] = set()
         self._sender = asyncio.create_task(self._send_forever())
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -136,9 +181,9 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any,
+        value: V | None,
         *,
-        key: Any = None,
+        key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
@@ -156,33 +201,43 @@ class Producer:
         """
         self._check_open()
         info = await self._cluster.topic(topic, auto_create=self._auto_create)
-        if self._key_serializer is not None and key is not None:
-            key = self._key_serializer(key)
-        if self._value_serializer is not None and value is not None:
-            value = self._value_serializer(value)
-        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        size += sum(len(name) + len(data or b"") + 10 for name, data in headers)
+        key_data = serialized(self._key_serializer, key, "key", topic)
+        data = serialized(self._value_serializer, value, "value", topic)
+        size = _RECORD_OVERHEAD + len(key_data or b"") + len(data or b"")
+        size += headers_size(headers, topic)
         if partition is None and self._partitioner is not None:
-            partition = self._partitioner(topic, key, len(info.partitions))
+            partition = self._partitioner(topic, key_data, len(info.partitions))
         if partition is None:
-            partition = self._choose(topic, key, size)
+            partition = self._choose(topic, key_data, size)
         elif partition not in info.partitions:
             raise _unknown_partition(topic, partition, len(info.partitions))
-        await self._wait_for_room(size)
+        await self._wait_for_room(topic, size)
         batch = self._open_batch(topic, partition, size, time.monotonic())
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
         index = len(batch.records)
-        batch.records.append((timestamp_ms, key, value, list(headers)))
+        batch.records.append((timestamp_ms, key_data, data, list(headers)))
         batch.size += size
         self._buffered_bytes += size
         if on_delivery is not None:
             batch.callbacks.append((index, on_delivery))
         return Delivery(batch, index)
 
-    async def send_and_wait(self, topic: str, value: Any, **options: Any) -> RecordMetadata:
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[Header] = (),
+    ) -> RecordMetadata:
         """`send` a record and wait until it is written; a whole batch is quicker than one each."""
-        return await (await self.send(topic, value, **options))
+        delivery = await self.send(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        return await delivery
 
     async def send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> Delivery:
         """Queues a whole batch; its `Delivery` tells where its first record was written.
@@ -193,7 +248,7 @@ class Producer:
         info = await self._cluster.topic(topic, auto_create=self._auto_create)
         if partition not in info.partitions:
             raise _unknown_partition(topic, partition, len(info.partitions))
-        await self._wait_for_room(len(records.data))
+        await self._wait_for_room(topic, len(records.data))
         batch = self._new_batch(topic, partition, time.monotonic())
         batch.ready = records
         batch.size += len(records.data)
@@ -217,11 +272,11 @@ class Producer:
         available = [p.id for p in partitions.values() if p.leader >= 0]
         return sticky.partition(size, available or list(partitions))
 
-    async def _wait_for_room(self, size: int) -> None:
+    async def _wait_for_room(self, topic: str, size: int) -> None:
         if size > self._buffer_size_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size} bytes is larger than the producer's buffer "
+                f"topic {topic!r}: a record of {size} bytes is larger than the producer's buffer "
                 f"({self._buffer_size_bytes} bytes)",
             )
         while self._buffered_bytes + size > self._buffer_size_bytes:
@@ -397,7 +452,8 @@ class Producer:
                 elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     outcomes[name] = -1
                 else:
-                    outcomes[name] = KafkaError(code, partition.error_message)
+                    said = partition.error_message or code.message
+                    outcomes[name] = KafkaError(code, f"{name[0]}-{name[1]}: {said}")
         return outcomes
 
     def _encode(self, name: tuple[str, int]) -> bytes:

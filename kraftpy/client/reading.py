@@ -74,7 +74,7 @@ class Reading:
         """Whether something was fetched that may be handed out."""
         return bool(self._fetched)
 
-    def take(self, most: int) -> list[ConsumerRecord]:
+    def take(self, most: int) -> list[ConsumerRecord[Any, Any]]:
         """Hands records out; see `FetchedRecords.take`."""
         return self._fetched.take(most, self.positions)
 

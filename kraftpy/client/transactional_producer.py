@@ -15,17 +15,19 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack, overload
 
 from kraftpy.client.batches import Batch, PartitionQueue
 from kraftpy.client.cluster import Cluster, is_retriable
 from kraftpy.client.commits import Claiming, Done
 from kraftpy.client.coordinator import GroupMetadata
 from kraftpy.client.offsets import Offset, Partition
+from kraftpy.client.options import TransactionalOptions
 from kraftpy.client.producer import Producer
+from kraftpy.client.serializing import K, V
 from kraftpy.client.transaction_state import (
     OpenTransaction,
     OutcomeUnknownError,
@@ -49,7 +51,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-class TransactionalProducer(Producer):
+class TransactionalProducer(Producer[K, V]):
     """A `Producer` that writes in transactions.
 
         async with TransactionalProducer(cluster, "billing-1") as producer:
@@ -61,6 +63,50 @@ class TransactionalProducer(Producer):
     one producer's alone and stays the same when that is started again; transaction.timeout.ms,
     after which the coordinator aborts; max.block.ms, how long coordinators are asked.
     """
+
+    @overload
+    def __init__(
+        self: TransactionalProducer[bytes, bytes],
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        **options: Unpack[TransactionalOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: TransactionalProducer[bytes, V],
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        key_serializer: None = None,
+        value_serializer: Callable[[V], bytes],
+        **options: Unpack[TransactionalOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: TransactionalProducer[K, bytes],
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        key_serializer: Callable[[K], bytes],
+        value_serializer: None = None,
+        **options: Unpack[TransactionalOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: TransactionalProducer[K, V],
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        key_serializer: Callable[[K], bytes],
+        value_serializer: Callable[[V], bytes],
+        **options: Unpack[TransactionalOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -83,7 +129,7 @@ class TransactionalProducer(Producer):
 
     # -- transactions
 
-    def transaction(self) -> AbstractAsyncContextManager[TransactionalProducer]:
+    def transaction(self) -> AbstractAsyncContextManager[TransactionalProducer[K, V]]:
         """A transaction for `async with`: committed at its end, aborted after an exception."""
         return _Transaction(self)
 
@@ -238,13 +284,13 @@ async def end_transaction(
     await (taken.commit() if committed else taken.abort())
 
 
-class _Transaction(AbstractAsyncContextManager[TransactionalProducer]):
+class _Transaction(AbstractAsyncContextManager[TransactionalProducer[K, V]]):
     """What `TransactionalProducer.transaction` gives."""
 
-    def __init__(self, producer: TransactionalProducer) -> None:
+    def __init__(self, producer: TransactionalProducer[K, V]) -> None:
         self._producer = producer
 
-    async def __aenter__(self) -> TransactionalProducer:
+    async def __aenter__(self) -> TransactionalProducer[K, V]:
         await self._producer.begin_transaction()
         return self._producer
 

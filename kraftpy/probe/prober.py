@@ -99,8 +99,8 @@ class Prober:
             for _ in range(3)
         ]
         self.heartbeat = Heartbeat(self._clusters[0], options.topic)
-        self._producer: Producer | None = None
-        self._consumer: Consumer | None = None
+        self._producer: Producer[bytes, bytes] | None = None
+        self._consumer: Consumer[bytes, bytes] | None = None
         self._news = asyncio.Event()
         self._joined = _Joined(self._news.set)
         self._warm: set[int] = set()
@@ -273,7 +273,7 @@ class Prober:
             else:
                 self._commit_if_due()
 
-    def _new_consumer(self) -> Consumer:
+    def _new_consumer(self) -> Consumer[bytes, bytes]:
         consumer = Consumer(
             self._clusters[2],
             group_id=self.options.group_id,
@@ -300,7 +300,7 @@ class Prober:
             except (ConnectionError, KafkaError, TimeoutError) as error:
                 logger.debug("the consumer ended with an error: %s", error)
 
-    def _arrived(self, record: ConsumerRecord) -> None:
+    def _arrived(self, record: ConsumerRecord[bytes, bytes]) -> None:
         run, _, number = (record.value or b"").partition(b" ")
         if run != self._run.encode() or not number.isdigit() or len(number) > _DIGITS_MAX:
             return

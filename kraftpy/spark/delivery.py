@@ -51,7 +51,9 @@ class Part:
 class Sender:
     """One task's rows on their way to their partitions."""
 
-    def __init__(self, cluster: Cluster, producer: Producer, settings: WriteSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, producer: Producer[bytes, bytes], settings: WriteSettings
+    ) -> None:
         self._cluster = cluster
         self._producer = producer
         self._topic = settings.topic

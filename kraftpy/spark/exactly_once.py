@@ -103,7 +103,7 @@ class Series(NamedTuple):
         )
 
 
-class MarkingProducer(TransactionalProducer):
+class MarkingProducer(TransactionalProducer[bytes, bytes]):
     """The producer of a series: begin, send, mark; then commit, or hand over."""
 
     def __init__(self, cluster: Cluster, settings: WriteSettings, series: Series) -> None:

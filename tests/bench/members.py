@@ -27,7 +27,7 @@ class Count:
         self.value = 0
 
 
-async def work(consumer: Consumer, topic: str, count: Count) -> None:
+async def work(consumer: Consumer[bytes, bytes], topic: str, count: Count) -> None:
     consumer.subscribe([topic])
     while True:
         for _ in await consumer.poll(_POLL_MS, max_records=_AT_ONCE):

@@ -1,4 +1,4 @@
-"""The libraries of an extra, and those that few need, are loaded only for those who ask for them."""
+"""Libraries of an extra, and those that few need, are loaded only for those who ask for them."""
 
 from __future__ import annotations
 

@@ -429,3 +429,44 @@ def test_closing_without_flush_fails_what_is_left() -> None:
 def test_idempotence_needs_all_replicas() -> None:
     with pytest.raises(ValueError, match="acks=-1"):
         Producer(Cluster("a:1"), acks=1, idempotent=True)
+
+
+# -- what is wrong names the topic and the field
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            {"value": "v"},
+            r"topic 't': the value has to be bytes, but it is str: .*value_serializer",
+        ),
+        ({"value": b"v", "key": 4}, r"topic 't': the key has to be bytes, but it is int"),
+        ({"value": b"v", "headers": [("h", "1")]}, r"topic 't': header 'h' has to be .* not str"),
+    ],
+)
+def test_what_is_not_bytes_is_refused_when_it_is_sent(record: dict[str, Any], said: str) -> None:
+    async def work(producer: Producer[Any, Any]) -> None:
+        with pytest.raises(TypeError, match=said):
+            await producer.send("t", **record)
+        await producer.send_and_wait("t", b"good")
+
+    produce(Peer({"t": 1}), work)
+
+
+def test_what_a_serializer_raises_says_of_which_topic_and_field() -> None:
+    async def work(producer: Producer[Any, Any]) -> None:
+        with pytest.raises(UnicodeEncodeError) as raised:
+            await producer.send("t", b"v", key="\ud800")
+        assert raised.value.__notes__ == ["when the key of a record for topic 't' was serialized"]
+
+    produce(Peer({"t": 1}), work, key_serializer=str.encode)
+
+
+@pytest.mark.parametrize("options", [{"compression": "brotli"}, {"acks": 2}])
+def test_an_option_that_there_is_not_is_refused(options: dict[str, Any]) -> None:
+    async def work(producer: Producer[Any, Any]) -> None:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="must be"):
+        produce(Peer({"t": 1}), work, **options)

@@ -93,7 +93,7 @@ class OwnSender:
         self._record_key = record_key
         self._producer = self._session.run(self._open())
 
-    async def _open(self) -> Producer:
+    async def _open(self) -> Producer[bytes, bytes]:
         return Producer(self._session.cluster, linger_ms=1, delivery_timeout_ms=_SEND_TIMEOUT_MS)
 
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
@@ -125,7 +125,7 @@ class _Stream:
         self._session = Session(bootstrap)
         self._producer = self._session.run(self._open())
 
-    async def _open(self) -> Producer:
+    async def _open(self) -> Producer[bytes, bytes]:
         timeout_ms = int(NEVER_S * 1000)
         return Producer(self._session.cluster, linger_ms=5, delivery_timeout_ms=timeout_ms)
 
@@ -169,9 +169,9 @@ class _Reader:
         self._session = Session(bootstrap)
         self._group = group
         self._subscribed = False
-        self._consumer: Consumer | None = None
+        self._consumer: Consumer[bytes, bytes] | None = None
 
-    async def _open(self, group: str | None) -> Consumer:
+    async def _open(self, group: str | None) -> Consumer[bytes, bytes]:
         if self._consumer is not None:
             return self._consumer
         return Consumer(
@@ -183,7 +183,7 @@ class _Reader:
         )
 
     def assign(self, positions: Mapping[Place, int]) -> None:
-        async def assign() -> Consumer:
+        async def assign() -> Consumer[bytes, bytes]:
             consumer = await self._open(None)
             consumer.assign(list(positions))
             for place, offset in positions.items():
@@ -193,7 +193,7 @@ class _Reader:
         self._consumer = self._session.run(assign())
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        async def subscribe() -> Consumer:
+        async def subscribe() -> Consumer[bytes, bytes]:
             consumer = await self._open(self._group)
             consumer.subscribe(topics)
             return consumer
@@ -421,7 +421,7 @@ class _Member:
         self._consumer = self._session.run(self._open(group, protocol))
         self._subscribe(topic, watch)
 
-    async def _open(self, group: str, protocol: str) -> Consumer:
+    async def _open(self, group: str, protocol: str) -> Consumer[bytes, bytes]:
         return Consumer(
             self._session.cluster,
             group_id=group,

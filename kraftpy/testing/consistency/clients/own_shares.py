@@ -54,7 +54,7 @@ def _slices(shares: _Shares) -> Slices:
 class _Listener(RebalanceListener):
     """Notes slices at once, and of each generation that there is one."""
 
-    def __init__(self, consumer: Consumer, watch: ShareWatch) -> None:
+    def __init__(self, consumer: Consumer[bytes, bytes], watch: ShareWatch) -> None:
         self._consumer = consumer
         self._watch = watch
         self._had: set[str] = set()
@@ -117,10 +117,12 @@ class _Member:
         self._session = Session(bootstrap)
         self._explicit = explicit
         self._transactional_id = transactional_id
-        self._producer: TransactionalProducer | None = None
+        self._producer: TransactionalProducer[bytes, bytes] | None = None
         self._consumer = self._session.run(self._open(group, topic, assignor, watch))
 
-    async def _open(self, group: str, topic: str, assignor: str, watch: ShareWatch) -> Consumer:
+    async def _open(
+        self, group: str, topic: str, assignor: str, watch: ShareWatch
+    ) -> Consumer[bytes, bytes]:
         consumer = Consumer(
             self._session.cluster,
             group_id=group,
@@ -146,7 +148,7 @@ class _Member:
         return self._consumer.generation.id
 
     def poll(self, timeout_s: float, most: int) -> list[Handed]:
-        async def poll() -> list[ConsumerRecord]:
+        async def poll() -> list[ConsumerRecord[bytes, bytes]]:
             return await self._consumer.poll(int(timeout_s * 1000), max_records=most)
 
         handed = []
@@ -170,7 +172,7 @@ class _Member:
         else:
             self._session.run(self._claim_in_transaction(self._producer), 4 * TIMEOUT_S)
 
-    async def _claim_in_transaction(self, producer: TransactionalProducer) -> None:
+    async def _claim_in_transaction(self, producer: TransactionalProducer[bytes, bytes]) -> None:
         """What isn't committed with it is claimed with the next one."""
         try:
             async with producer.transaction():

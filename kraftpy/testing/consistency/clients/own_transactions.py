@@ -41,7 +41,7 @@ class _Transactor:
         self._id = transactional_id
         self._producer = self._session.run(self._open())
 
-    async def _open(self) -> TransactionalProducer:
+    async def _open(self) -> TransactionalProducer[bytes, bytes]:
         return TransactionalProducer(
             self._session.cluster,
             self._id,
@@ -119,7 +119,7 @@ class _Committed:
         self._found: Records = {}
         self._consumer = self._session.run(self._open(positions))
 
-    async def _open(self, positions: Mapping[Place, int]) -> Consumer:
+    async def _open(self, positions: Mapping[Place, int]) -> Consumer[bytes, bytes]:
         consumer = Consumer(
             self._session.cluster,
             auto_offset_reset="none",

@@ -1,0 +1,47 @@
+"""Keys, values and headers of users to what a record has; what is wrong names topic and field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kraftpy.protocol.records import Header
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_HEADER_OVERHEAD = 10
+
+
+def serialized(
+    serializer: Callable[[Any], bytes] | None, value: Any, field: str, topic: str
+) -> bytes | None:
+    """A key or value as it is sent; what goes wrong names the topic and the field."""
+    if value is None:
+        return None
+    if serializer is not None:
+        try:
+            value = serializer(value)
+        except Exception as error:
+            error.add_note(f"when the {field} of a record for topic {topic!r} was serialized")
+            raise
+    if not isinstance(value, bytes | bytearray | memoryview):
+        what = "its serializer gave" if serializer is not None else "it is"
+        raise TypeError(
+            f"topic {topic!r}: the {field} has to be bytes, but {what} {type(value).__name__}: "
+            f"encode it, or give the producer a {field}_serializer"
+        )
+    return value  # type: ignore[return-value]
+
+
+def headers_size(headers: Sequence[Header], topic: str) -> int:
+    """An upper bound of the bytes that headers take."""
+    size = 0
+    for name, data in headers:
+        if not isinstance(name, str) or not (data is None or isinstance(data, bytes)):
+            raise TypeError(
+                f"topic {topic!r}: header {name!r} has to be a str with bytes or None, not "
+                f"{type(data).__name__}"
+            )
+        size += len(name) + len(data or b"") + _HEADER_OVERHEAD
+    return size

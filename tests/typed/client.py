@@ -1,0 +1,84 @@
+"""What a type checker knows of `kraftpy.client`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import assert_type
+
+from kraftpy.client import (
+    Cluster,
+    Consumer,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    Producer,
+    RecordMetadata,
+    TransactionalProducer,
+)
+
+
+@dataclass
+class Order:
+    """A value of a program."""
+
+    drink: str
+
+
+def to_bytes(order: Order) -> bytes:
+    """A serializer."""
+    return order.drink.encode()
+
+
+def from_bytes(data: bytes) -> Order:
+    """A deserializer."""
+    return Order(data.decode())
+
+
+async def plain(cluster: Cluster) -> None:
+    """Without serializers keys and values are bytes, or None."""
+    async with Producer(cluster, compression="zstd", linger_ms=10) as producer:
+        assert_type(producer, Producer[bytes, bytes])
+        written = await producer.send_and_wait(
+            "t", b"v", key=b"k", headers=[("h", b"1"), ("n", None)]
+        )
+        assert_type(written, RecordMetadata)
+        await producer.send("t", None, key=b"k")
+        await producer.send("t", "v")  # type: ignore[arg-type]
+        await producer.send("t", b"v", key="k")  # type: ignore[arg-type]
+        await producer.send("t", b"v", headers=[("h", "1")])  # type: ignore[list-item]
+        await producer.send("t", b"v", partition="1")  # type: ignore[arg-type]
+        await producer.send_and_wait("t", 1)  # type: ignore[arg-type]
+    Producer(cluster, linger="10")  # type: ignore[call-overload]
+    Producer(cluster, linger_ms="10")  # type: ignore[call-overload]
+
+
+async def with_serializers(cluster: Cluster) -> None:
+    """With them they are what these take."""
+    both = Producer(cluster, key_serializer=str.encode, value_serializer=to_bytes)
+    assert_type(both, Producer[str, Order])
+    await both.send("t", Order("tea"), key="table 4")
+    await both.send("t", b"tea", key="table 4")  # type: ignore[arg-type]
+    await both.send("t", Order("tea"), key=b"table 4")  # type: ignore[arg-type]
+    assert_type(Producer(cluster, value_serializer=to_bytes), Producer[bytes, Order])
+    Producer(cluster, value_serializer=from_bytes)  # type: ignore[arg-type]
+    transactional = TransactionalProducer(cluster, "billing", key_serializer=str.encode)
+    async with transactional.transaction() as inside:
+        assert_type(inside, TransactionalProducer[str, bytes])
+        await inside.send("t", Order("tea"))  # type: ignore[arg-type]
+
+
+async def consuming(cluster: Cluster) -> AsyncIterator[str]:
+    """Records have what the deserializers give."""
+    async with Consumer(cluster, group_id="g", value_deserializer=from_bytes) as consumer:
+        assert_type(consumer, Consumer[bytes, Order])
+        consumer.subscribe(["t"])
+        async for record in consumer:
+            assert_type(record, ConsumerRecord[bytes, Order])
+            assert_type(record.value, Order | None)
+            if record.value is not None:
+                yield record.value.drink
+        await consumer.commit({("t", 0): 5, ("t", 1): OffsetAndMetadata(5, "why")})
+        await consumer.commit({("t", 0): "5"})  # type: ignore[dict-item]
+    for plain_record in await Consumer(cluster).poll():
+        yield plain_record.value  # type: ignore[misc]
+    Consumer(cluster, groupid="g")  # type: ignore[call-overload]
