@@ -5,6 +5,8 @@ Rules:
 * What lies in the folder of the cluster, and what a broker is told, is `cli.nodes`' to know.
 * A temporary folder is removed at the end, unless another process uses it (somebody brought a
   killed node back with `kraftpy server`).
+* Who is killed by SIGKILL can't remove it: the next one does. The folder has a lock that lives as
+  long as this process and the nodes that it has forked.
 * `--netns` and `--env` are for `kraftpy.testing`: what each node finds around it.
 * `--ephemeral` changes where a temporary folder lies and what `EPHEMERAL_SETTINGS` says, no more.
   Files are written and synced as always; that a sync costs nothing is the memory's doing.
@@ -46,6 +48,8 @@ from kraftpy.cli.supervisor import Node, Supervisor, Surroundings
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - where Linux has a file system in memory
 _MEMORY_FREE_BYTES = 256 << 20
 _PICK_ATTEMPTS = 5
+_PREFIX = "kraftpy-"
+_OWNER = "dev.lock"
 _UNLOCK_TIMEOUT_S = 1.0
 
 _EXIT_CODES_HELP = """\b
@@ -195,7 +199,27 @@ def _temporary_folder(*, in_memory: bool) -> Path:
         room = os.statvfs(_MEMORY_FOLDER)
         if room.f_bavail * room.f_frsize >= _MEMORY_FREE_BYTES:
             parent = _MEMORY_FOLDER
-    return Path(tempfile.mkdtemp(prefix="kraftpy-", dir=parent))
+    for folder in {_MEMORY_FOLDER, Path(tempfile.gettempdir())}:
+        _remove_left_behind(folder)
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    # It gets its name when it is held, so that nobody finds it free. Nothing closes it.
+    held = os.open(root / "held", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    (root / "held").rename(root / _OWNER)
+    return root
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Removes this user's temporary folders whose process was killed, and no node of which runs."""
+    for root in parent.glob(f"{_PREFIX}*/"):
+        owner = root / _OWNER
+        try:
+            ours = not root.is_symlink() and owner.lstat().st_uid == os.geteuid()
+        except OSError:  # not such a folder, or one that is about to be
+            continue
+        locks = [owner, *(node.log_dir / ".lock" for node in existing_nodes(root))]
+        if ours and all(_unlocked(lock, timeout_s=0) for lock in locks):
+            shutil.rmtree(root, ignore_errors=True)
 
 
 def _start(supervisor: Supervisor, root: Path, configure: Callable[[], Prepared]) -> list[Node]:
@@ -303,13 +327,13 @@ def _remove(root: Path, nodes: Sequence[Node]) -> None:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def _unlocked(lock: Path) -> bool:
+def _unlocked(lock: Path, timeout_s: float = _UNLOCK_TIMEOUT_S) -> bool:
     """Whether no process holds a lock file; one that is just dying gets a moment."""
     try:
         file = lock.open("rb")
     except OSError:  # there is none, or none that could be held
         return True
-    deadline = time.monotonic() + _UNLOCK_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     with file:
         while True:
             try:
