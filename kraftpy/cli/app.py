@@ -48,6 +48,8 @@ SUMMARIES = {
     "transaction": "List, describe and terminate transactions, and find and abort those that hang.",
     "user": "Say who may log in.",
     "acl": "Say who may do what, and see why somebody may, or may not.",
+    "token": "Delegation tokens: log in as somebody without their password, for a time.",
+    "quota": "Say how much clients may have, and see who may have what.",
     "produce": "Write records, one a line, from FILE or stdin to TOPIC.",
     "consume": "Write the records of TOPIC to stdout, and follow it until Ctrl-C.",
     "cluster": "Show a cluster, check its health, move replicas and leaderships.",
