@@ -48,6 +48,7 @@ CONTENT = {
     "simulate",
     "test",
     "torture",
+    "wheel",
 }
 
 

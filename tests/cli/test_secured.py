@@ -143,7 +143,7 @@ def test_a_login(peer: SaslPeer, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     given += ["-X", f"ssl.ca.location={folder / 'ca.pem'}", "-X", "sasl.username=alice"]
     scram = ["-X", "sasl.mechanism=SCRAM-SHA-512"]
     monkeypatch.setenv("KRAFTPY_SASL_PASSWORD", PASSWORD)
-    assert output("topic", "list", *given, *scram).split()[-3] == "t"
+    assert "t" in output("topic", "list", *given, *scram).split()
     said = failure("topic", "list", *given, "-X", "sasl.mechanism=PLAIN", code=1)
     assert "by PLAIN, but by SCRAM-SHA-512. Set sasl.mechanism" in said
     monkeypatch.setenv("KRAFTPY_SASL_PASSWORD", "wrong")

@@ -36,6 +36,9 @@ CALLS: list[tuple[int, tuple[str, ...]]] = [
     (1, ("transaction", "producers", "-t", "no-such-topic")),
     (2, ("user", "add", "alice", "--node", "no-such-file")),
     (1, ("acl", "list")),
+    (0, ("quota", "list")),
+    (1, ("token", "list")),
+    (0, ("completion", "bash")),
     (2, ("consistency", "check", "no-such-file")),
     (2, ("pipeline", "audit")),
 ]

@@ -106,6 +106,9 @@ class Groups:
     def machines(self) -> list[tuple[int, Groups]]:
         return [(0, self)]
 
+    def warm_machines(self) -> list[Groups]:
+        return []
+
     def loading(self) -> list[object]:
         return []
 
