@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, Protocol
 
 from kraftpy.core.coordination import Effects, Loaded
 from kraftpy.events import emit
-from kraftpy.protocol.errors import DecodeError, KafkaError
+from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.coordination.partition import (
     CoordinatorPartition,
     CoordinatorPartitionHost,
@@ -111,6 +111,12 @@ class Loading(Generic[M]):
 
     def start(self) -> None:
         self._begin_log()
+
+    def abandon(self) -> None:
+        """Nobody takes what has been read: the partition is led here no more, or can't be read."""
+        if self._warm is not None:
+            self._warm.close()
+        self._machine.close(ErrorCode.NOT_COORDINATOR, self._owner.now_ms())
 
     def _begin_log(self) -> None:
         topic = self._logs[len(self._offsets)].topic

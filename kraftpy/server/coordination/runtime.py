@@ -431,6 +431,8 @@ class CoordinatorRuntime(Generic[M]):
             self.loads.observe(self._loop.time() - loading.started_s)
             for each in self._beside[loading.partition.index]:
                 each.begin()
+        else:
+            loading.abandon()
         if self._loading.get(loading.partition.index) is loading:
             del self._loading[loading.partition.index]
 

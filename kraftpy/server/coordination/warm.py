@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Generic
 
 from kraftpy.core.coordination import Loaded
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -102,6 +102,5 @@ class Warm(Generic[M]):
         self._forget()
 
     def _forget(self) -> None:
-        machine: Any = self.machine
-        machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms())
+        self.machine.close(ErrorCode.NOT_COORDINATOR, self._now_ms())
         self._begin()

@@ -14,6 +14,7 @@ from kraftpy.core.metadata.commands import CreateTopics
 from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.records import build_batch
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 from tests.unit.server.coordination.fake_log import FakeLog
 
@@ -54,6 +55,11 @@ class FakeHost:
 
     def now_ms(self) -> int:
         return int(self.clock_ms())
+
+    @property
+    def group_bytes(self) -> int:
+        """What groups take, by the coordinator's count."""
+        return self.groups._memory.used_bytes
 
     def lead(self, *indexes: int) -> None:
         """The offsets topic is there and this broker leads these of its partitions."""
@@ -142,7 +148,21 @@ def coordinated(**settings: str) -> FakeHost:
     return host
 
 
-def record(group: str, offset: int) -> tuple[int, bytes | None, bytes | None, list[Any]]:
+def record(
+    group: str, offset: int, partition: int = 0
+) -> tuple[int, bytes | None, bytes | None, list[Any]]:
     committed = CommittedOffset(offset, -1, "", 0, -1)
-    key, value = encode_record(OffsetRecord(group, "t", 0, committed))
+    key, value = encode_record(OffsetRecord(group, "t", partition, committed))
     return 0, key, value, []
+
+
+def accounted() -> list[bytes]:
+    """Batches of "g" after which what is pending has been counted as what groups take."""
+    pending = build_batch(
+        [record("g", 8), record("g", 9, 1)],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    return [pending, build_batch([record("g", 1)])]

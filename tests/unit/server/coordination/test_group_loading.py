@@ -15,6 +15,7 @@ from kraftpy.server.coordination import loading
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
     FakeHost,
+    accounted,
     answer,
     coordinated,
     errors,
@@ -228,3 +229,22 @@ async def test_a_machine_in_doubt_is_loaded_again_when_its_appends_have_ended() 
     await soon(lambda: partition.closed)
     await host.groups.coordinator_of("g", host.loop.time() + 5)
     assert host.offset() == 3
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+async def test_what_was_read_of_a_partition_that_is_not_served_takes_no_memory(how: str) -> None:
+    host = FakeHost()
+    index = partition_for("g", PARTITIONS)
+    host.replicas.led[index] = bytearray()
+    for batch in (*accounted(), *[build_batch([record("g", 2)])] * 20):
+        host.replicas.put(index, batch)
+    host.lead(index)
+    while not host.group_bytes:  # a piece in each turn
+        await asyncio.sleep(0)
+    assert list(host.groups.loading())
+    if how == "lost":
+        host.replicas.led.clear()
+        host.groups.refresh()
+    else:
+        host.replicas.read_error = KafkaError(ErrorCode.CORRUPT_MESSAGE)
+    await soon(lambda: host.group_bytes == 0)

@@ -11,6 +11,7 @@ from kraftpy.server.coordination import runtime
 from tests.unit.server.coordination.fake_groups import (
     PARTITIONS,
     FakeHost,
+    accounted,
     answer,
     record,
     soon,
@@ -139,4 +140,22 @@ async def test_what_is_gone_is_not_followed_any_more() -> None:
     del follower.log.copies[INDEX]
     follower.host.groups.refresh()
     assert list(follower.host.groups.warm_machines()) == []
+    await follower.stop()
+
+
+@pytest.mark.parametrize("how", ["gone", "taken"])
+async def test_what_nobody_takes_takes_no_memory(how: str) -> None:
+    follower = Follower()
+    for batch in accounted():
+        follower.log.put_copy(INDEX, batch)
+    await soon(lambda: follower.host.group_bytes > 0)
+    if how == "taken":  # by who leads no more before all that is committed is known
+        follower.log.unsettled = []
+        follower.log.regain(INDEX)
+        follower.host.groups.refresh()
+        del follower.log.led[INDEX]
+    else:
+        del follower.log.copies[INDEX]
+    follower.host.groups.refresh()
+    await soon(lambda: follower.host.group_bytes == 0)
     await follower.stop()
