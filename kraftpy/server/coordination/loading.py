@@ -24,6 +24,7 @@ from kraftpy.core.coordination import Effects, Loaded
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.coordination.partition import (
+    PIECE_BYTES,
     CoordinatorPartition,
     CoordinatorPartitionHost,
     M,
@@ -34,8 +35,6 @@ from kraftpy.server.coordination.warm import Warm
 
 log = logging.getLogger(__name__)
 
-# About a thousand records: one to two milliseconds.
-_CHUNK_BYTES = 64 * 1024
 _REPORT_INTERVAL_S = 5.0
 
 # What a machine is to do that no request asks for, at a time.
@@ -154,11 +153,11 @@ class Loading(Generic[M]):
         offset = self._offsets[-1]
         try:
             data, next_offset = self._replicas.read_batches(
-                topic, partition.index, offset, _CHUNK_BYTES
+                topic, partition.index, offset, PIECE_BYTES
             )
             codec.replay(data, self._machine, self.counts)
         except (DecodeError, KafkaError, OSError) as error:
-            self._replicas.refused(topic, partition.index, offset, _CHUNK_BYTES)
+            self._replicas.refused(topic, partition.index, offset, PIECE_BYTES)
             partition.fail()
             emit(
                 log,

@@ -20,6 +20,7 @@ from kraftpy.core.coordination import Loaded
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, KafkaError
 from kraftpy.server.coordination.partition import (
+    PIECE_BYTES,
     CoordinatorPartition,
     CoordinatorPartitionHost,
     M,
@@ -28,9 +29,6 @@ from kraftpy.server.coordination.partition import (
 from kraftpy.server.coordination.turns import Turns
 
 log = logging.getLogger(__name__)
-
-# About a thousand records: one to two milliseconds.
-_CHUNK_BYTES = 64 * 1024
 
 
 class LogBeside(Generic[M]):
@@ -87,12 +85,12 @@ class LogBeside(Generic[M]):
         index, offset = partition.index, self._offset
         try:
             data, self._offset = self._replicas.read_batches(
-                self._topic, index, offset, _CHUNK_BYTES
+                self._topic, index, offset, PIECE_BYTES
             )
             self._codec.replay(data, machine, self._counts)
         except (DecodeError, KafkaError, OSError) as error:
             self._begun += 1
-            self._replicas.refused(self._topic, index, offset, _CHUNK_BYTES)
+            self._replicas.refused(self._topic, index, offset, PIECE_BYTES)
             name = f"{self._topic}-{index}"
             reason = str(error)
             emit(

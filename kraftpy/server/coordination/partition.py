@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine[Any])
 
+# What is read of a log at a time. About a thousand records: one to two milliseconds.
+PIECE_BYTES = 64 * 1024
+
 # So many writes are one batch at most.
 GATHERED_MAX = 100
 

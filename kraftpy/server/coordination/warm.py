@@ -21,14 +21,11 @@ from typing import Generic
 
 from kraftpy.core.coordination import Loaded
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.server.coordination.partition import CoordinatorLog, M, PartitionLog
+from kraftpy.server.coordination.partition import PIECE_BYTES, CoordinatorLog, M, PartitionLog
 from kraftpy.server.coordination.turns import Turns
 from kraftpy.server.replication.reading_along import Place
 
 log = logging.getLogger(__name__)
-
-# About a thousand records: one to two milliseconds.
-_CHUNK_BYTES = 64 * 1024
 
 
 class Warm(Generic[M]):
@@ -74,7 +71,7 @@ class Warm(Generic[M]):
             self._forget()
             place = None
         try:
-            data, self.place = self._replicas.read_along(topic, self.index, place, _CHUNK_BYTES)
+            data, self.place = self._replicas.read_along(topic, self.index, place, PIECE_BYTES)
             codec.replay(data, self.machine, self.counts)
         except (DecodeError, KafkaError, OSError) as error:
             log.warning("%s-%d isn't read along here: %s", topic, self.index, error)

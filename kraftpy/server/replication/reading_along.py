@@ -38,10 +38,17 @@ def read_along(partition: Partition, place: Place | None, max_bytes: int) -> tup
     No bytes at the end. Raises KafkaError KAFKA_STORAGE_ERROR, OSError.
     """
     log = partition.log
-    start = log.log_start_offset if place is None else place.offset
     first_dirty_offset = log.first_dirty_offset
-    upper_offset = max(start, partition.high_watermark)
-    result = log.read(start, max_bytes, upper_offset=upper_offset, min_one=True)
-    data = b"".join(piece.read() for piece in result.slices)
-    epoch = log.leader_epochs.epoch_for(result.next_offset - 1)
-    return data, Place(result.next_offset, epoch, first_dirty_offset)
+    data, end = read_committed(partition, 0 if place is None else place.offset, max_bytes)
+    return data, Place(end, log.leader_epochs.epoch_for(end - 1), first_dirty_offset)
+
+
+def read_committed(partition: Partition, start_offset: int, max_bytes: int) -> tuple[bytes, int]:
+    """Batches below the high watermark, and the offset to go on from (itself: at the end).
+
+    Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; OSError.
+    """
+    log = partition.log
+    start = max(start_offset, log.log_start_offset)
+    result = log.read(start, max_bytes, upper_offset=partition.high_watermark, min_one=True)
+    return b"".join(piece.read() for piece in result.slices), result.next_offset

@@ -32,7 +32,12 @@ from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.markers import Marker, append_markers
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.range_reads import RangeReads
-from kraftpy.server.replication.reading_along import Place, has_place, read_along
+from kraftpy.server.replication.reading_along import (
+    Place,
+    has_place,
+    read_along,
+    read_committed,
+)
 from kraftpy.server.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 from kraftpy.server.replication.unwritable_replicas import UnwritableReplicas
 
@@ -486,10 +491,7 @@ class ReplicaManager:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} isn't led here"
             )
-        start = max(start_offset, target.log.log_start_offset)
-        result = target.log.read(start, max_bytes, upper_offset=target.high_watermark, min_one=True)
-        data = b"".join(piece.read() for piece in result.slices)
-        return data, result.next_offset
+        return read_committed(target, start_offset, max_bytes)
 
     def has_place(self, topic: str, partition: int, place: Place) -> bool:
         """Whether a replica's log up to there is what was read (`reading_along`)."""
