@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -33,6 +34,8 @@ WAIT_MAX_S: Final = WINDOW_S
 """For a rate nobody waits longer."""
 ADDRESSES_MAX: Final = 10_000
 """Of so many it's remembered how fast their connections come."""
+_FORGOTTEN_TOGETHER_MAX = 128
+"""Of those that were idle so many are forgotten for each connection that comes."""
 
 _KEPT_S = WINDOWS * WINDOW_S
 _NONE: Mapping[str, int] = MappingProxyType({})
@@ -104,9 +107,8 @@ class AddressRates:
     def _forget(self, now_s: float) -> None:
         while len(self._rates) > self._addresses_max:
             self._rates.popitem(last=False)
-        while self._rates:
-            address, (_, last_s) = next(iter(self._rates.items()))
-            if now_s - last_s < _KEPT_S:
+        for address in tuple(islice(self._rates, _FORGOTTEN_TOGETHER_MAX)):
+            if now_s - self._rates[address][1] < _KEPT_S:
                 return
             del self._rates[address]
 

@@ -14,7 +14,7 @@ Rules:
   `QuotaUtils.throttleTime` has it.
 * Times are arguments, in seconds of one monotonic clock. What is kept of clients is bounded: those
   that were idle for longest are forgotten first, and whoever was idle for eleven seconds when
-  another one comes.
+  others come, some at a time: all at once they would hold up whoever comes then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import ipaddress
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -63,6 +64,8 @@ REQUEST_THROTTLE_MAX_S: Final = WINDOW_S
 
 CLIENTS_MAX: Final = 10_000
 """Of so many something is kept."""
+_FORGOTTEN_TOGETHER_MAX = 8
+"""Of those who were idle so many are forgotten when another one comes."""
 
 Entity = tuple[tuple[str, str | None], ...]
 """Its parts, each of type and name, sorted by type; the name None is that of the default."""
@@ -335,11 +338,11 @@ class Ledger:
         rate = rates.get(counted)
         if rate is None:
             rate = rates[counted] = Rate()
-            while len(rates) > 1:
-                oldest = next(iter(rates))
+            for oldest in tuple(islice(rates, _FORGOTTEN_TOGETHER_MAX)):
                 if len(rates) <= self._clients_max and now_s - rates[oldest].last_s < _KEPT_S:
                     break
-                del rates[oldest]
+                if oldest != counted:
+                    del rates[oldest]
         else:
             rates.move_to_end(counted)
         return rate

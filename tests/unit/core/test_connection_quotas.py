@@ -194,3 +194,17 @@ def test_what_is_remembered_of_addresses_is_bounded() -> None:
     assert found.over_s(HOST, 11.0) == 0.0
     assert len(found) == 1  # what counts no more is forgotten anyhow
     assert AddressRates()._addresses_max == ADDRESSES_MAX
+
+
+def test_addresses_that_were_idle_are_forgotten_some_at_a_time() -> None:
+    """To forget ten thousand in one go would hold up the loop."""
+    table = QuotaTable()
+    table.set(((IP, None),), {CONNECTION_CREATION_RATE: 10.0})
+    found = AddressRates(lambda: table)
+    for number in range(300):
+        found.over_s(f"2001:db8::{number:x}", 0.0)
+    left = []
+    for _ in range(3):
+        found.over_s(HOST, 11.0)
+        left.append(len(found))
+    assert left == [173, 45, 1]
