@@ -17,6 +17,7 @@ from kraftpy.core.metadata.levels import SECURITY
 from kraftpy.core.security.acls import Resource
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.port import CommandResult
+from kraftpy.server.network.long_answers import in_parts
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -64,15 +65,16 @@ class _AllowedProposals:
         self._controller = controller
         self._broker = broker
         self._ctx = ctx
+        self._checked = -1, 0  # under which version of the ACLs, and how many needs
 
     async def propose(self, command: Command, timeout_ms: int) -> tuple[int, CommandResult]:
         """As `Proposals.propose`; raises KafkaError, too, if it isn't allowed any more."""
         broker = self._broker
         for _ in range(TRIES_MAX):
             allowed: Any = command
-            self._check()
+            version = await self._check()
             if broker.metadata.level >= SECURITY and hasattr(command, "allowed_under"):
-                allowed = replace(allowed, allowed_under=broker.metadata.acls.version)
+                allowed = replace(allowed, allowed_under=version)
             index, result = await self._controller.propose(allowed, timeout_ms)
             if result.error is not RIGHTS_CHANGED:
                 return index, result
@@ -80,10 +82,21 @@ class _AllowedProposals:
             ErrorCode.REQUEST_TIMED_OUT, "the ACLs change all the time, and nothing was changed"
         )
 
-    def _check(self) -> None:
-        view = self._ctx.session.view
+    async def _check(self) -> int:
+        """Decides once for each version of the ACLs; which one that was at first.
+
+        A request of many topics may become as many commands. If the ACLs change meanwhile the
+        controller has a later version than is named, and it's decided anew.
+        """
+        view, needs = self._ctx.session.view, getattr(self._ctx, "needs", ())
         assert view is not None
-        for operation, resource_type, name in getattr(self._ctx, "needs", ()):
-            if not view.may(operation, resource_type, name):
-                self._broker.audit.denied(view, operation, resource_type, name)
-                raise KafkaError(DENIED[Resource(resource_type)])
+        version = self._broker.metadata.acls.version
+        if self._checked == (version, len(needs)):
+            return version
+        async for some in in_parts(needs):
+            for operation, resource_type, name in some:
+                if not view.may(operation, resource_type, name):
+                    self._broker.audit.denied(view, operation, resource_type, name)
+                    raise KafkaError(DENIED[Resource(resource_type)])
+        self._checked = version, len(needs)
+        return version

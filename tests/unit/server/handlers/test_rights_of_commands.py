@@ -10,7 +10,7 @@ import pytest
 from kraftpy.core.metadata import LEVEL, RIGHTS_CHANGED, MetadataState
 from kraftpy.core.metadata.commands import DeleteTopics, OldTopic, encode
 from kraftpy.core.security.acls import Operation, Resource
-from kraftpy.core.security.authorizer import Authorizer
+from kraftpy.core.security.authorizer import Authorizer, View
 from kraftpy.core.security.principals import ANONYMOUS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.port import CommandResult
@@ -79,6 +79,33 @@ async def test_a_right_that_is_gone_is_no_right() -> None:
     assert raised.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert len(broker.proposed) == 1
     assert broker.audit.denials == [NEED]
+
+
+async def test_all_needs_are_decided_once_for_each_version_of_the_acls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of ten thousand topics may become as many commands."""
+    broker: Any = Lagging()
+    decided: list[str] = []
+    may = View.may
+
+    def decide(self: View, operation: int, resource_type: int, name: str) -> bool:
+        decided.append(name)
+        return may(self, operation, resource_type, name)
+
+    monkeypatch.setattr(View, "may", decide)
+    controller = controller_of(broker, broker.ctx)
+    for _ in range(3):
+        await controller.propose(COMMAND, 1000)
+    assert decided == ["t"]
+    note_need(broker.ctx, (Operation.READ, Resource.TOPIC, "u"))
+    with pytest.raises(KafkaError):
+        await controller.propose(COMMAND, 1000)
+    assert decided == ["t", "t", "u"]
+    del broker.ctx.needs[Operation.READ, Resource.TOPIC, "u"]
+    broker.later.append({"type": "create_acls", "acls": [OTHER]})
+    await controller.propose(COMMAND, 1000)
+    assert decided == ["t", "t", "u", "t"]
 
 
 async def test_acls_that_change_all_the_time_are_told() -> None:
