@@ -115,8 +115,7 @@ class Proposals:
         timeout_ms = max(1, min(timeout_ms, TIMEOUT_MAX_MS))
         deadline_s = time.monotonic() + timeout_ms / 1000
         try:
-            more = () if charge is None else (charge,)
-            index, result = await self._client.propose(encode(command), timeout_ms, *more)
+            index, result = await self._client.propose(encode(command), timeout_ms, charge)
         except ProposalTimeout as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ControllerUnavailable as error:
@@ -218,8 +217,15 @@ async def propose_items(
     items: Iterable[T],
     timeout_ms: int,
     weights: Iterable[int] | None = None,
+    *,
+    alone: bool = False,
 ) -> list[Mapping[str, Any]]:
-    """The same of these items, each of weight 1 by default; all answers."""
+    """The same of these items, each of weight 1 by default; all answers.
+
+    `alone`: each in a command of its own.
+    """
+    if alone:
+        weights = repeat(WEIGHT_MAX)
     weighed = zip(items, repeat(1) if weights is None else weights, strict=False)
     answers: list[Mapping[str, Any]] = []
     async for some in propose_batches(controller, make, timeout_ms, weighed):
@@ -238,15 +244,14 @@ async def propose_growth(
 ) -> list[Mapping[str, Any]]:
     """As `propose_items` of topics; `growths`: how many partitions each of them adds.
 
-    `alone`: each in a command of its own. What one request may create isn't more because it becomes
-    several commands.
+    What one request may create isn't more because it becomes several commands.
     """
     try:
         check_batch(sum(growths))
     except KafkaError as error:
         return [_answer_to_item(error)] * len(growths)
-    weights = (WEIGHT_MAX if alone else _TOPIC_WEIGHT + max(0, each) for each in growths)
-    return await propose_items(controller, make, topics, timeout_ms, weights)
+    weights = (_TOPIC_WEIGHT + max(0, each) for each in growths)
+    return await propose_items(controller, make, topics, timeout_ms, weights, alone=alone)
 
 
 def _answer_to_item(error: KafkaError) -> Mapping[str, Any]:

@@ -46,12 +46,7 @@ from kraftpy.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from kraftpy.server.cluster.proposals import (
-    WEIGHT_MAX,
-    new_topic_id,
-    propose_growth,
-    propose_items,
-)
+from kraftpy.server.cluster.proposals import new_topic_id, propose_growth, propose_items
 from kraftpy.server.handlers.mutation_quotas import Mutations
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_creation, refuse_deletion, refuse_growth
@@ -160,7 +155,8 @@ async def delete_topics(
         lambda some, _: DeleteTopics(some),
         items.values(),
         request.timeout_ms,
-        [WEIGHT_MAX] * len(sizes) if mutations.alone else sizes,
+        sizes,
+        alone=mutations.alone,
     )
     for key, result in zip(items, results, strict=True):
         await pace.keep()

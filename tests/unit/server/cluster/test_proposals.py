@@ -11,6 +11,7 @@ from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.commands import Barrier
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable, ProposalTimeout
+from kraftpy.quorum.mutations import Charge
 from kraftpy.quorum.port import CommandResult
 from kraftpy.server.cluster.proposals import Proposals
 
@@ -21,7 +22,9 @@ class Client:
     def __init__(self, asked: Exception | None, waited: Exception | None) -> None:
         self._asked, self._waited = asked, waited
 
-    async def propose(self, command: dict[str, Any], timeout_ms: int) -> tuple[int, CommandResult]:
+    async def propose(
+        self, command: dict[str, Any], timeout_ms: int, charge: Charge | None
+    ) -> tuple[int, CommandResult]:
         if self._asked is not None:
             raise self._asked
         return 7, CommandResult(ErrorCode.NONE, None, {})
