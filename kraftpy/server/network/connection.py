@@ -17,9 +17,10 @@ Rules that it keeps (docs/architecture.md, decision 3; docs/rules.md, rule 36):
 * The responses that one readable event produced leave together, up to CORK_MAX_BYTES.
 * Memory is bounded: the frame size by `socket.request.max.bytes`, the bytes of all unfinished
   frames together by `queued.max.request.bytes`, what is read ahead of a busy connection by
-  READ_AHEAD_MAX_BYTES, and answers that wait behind an earlier one by WAITING_MAX_BYTES. What the
-  peer hasn't taken of its answers counts in `queued.max.response.bytes`, slices of files aside
-  that no channel has sealed yet.
+  READ_AHEAD_MAX_BYTES, or by what came with the request that it is busy with, SCRATCH_BYTES at
+  most, and answers that wait behind an earlier one by WAITING_MAX_BYTES. What the peer hasn't taken
+  of its answers counts in `queued.max.response.bytes`, slices of files aside that no channel has
+  sealed yet.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ class Connection:
         view = self._scratch.view
         held = len(self._inbox)
         if self._blocked:
-            received = self._channel.recv_into(view)
+            received = self._channel.recv_into(view[: max(1, READ_AHEAD_MAX_BYTES - held)])
         else:
             if held:
                 view[:held] = self._inbox
@@ -239,9 +240,7 @@ class Connection:
             return
         self.last_active = self.taken_s = perf_counter()
         if self._blocked:
-            self._inbox += view[:received]
-            if len(self._inbox) >= READ_AHEAD_MAX_BYTES:
-                self._pause_reading()
+            self._keep(view[:received])
             return
         if held:
             self._inbox = bytearray()
@@ -292,7 +291,13 @@ class Connection:
                 break
         self._handled(self, total)
         if position < end and not self.closed:
-            self._inbox += view[position:]
+            self._keep(view[position:])
+
+    def _keep(self, view: memoryview) -> None:
+        """Keeps what isn't taken yet, and reads no more if that is enough."""
+        self._inbox += view
+        if len(self._inbox) >= READ_AHEAD_MAX_BYTES:
+            self._pause_reading()
 
     def _start_frame(self, size: int, head: memoryview) -> None:
         spare = self._scratch.spare
