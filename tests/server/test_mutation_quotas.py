@@ -11,6 +11,7 @@ import pytest
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.server.network.quota_use import WAIT_MAX_S
 from kraftpy.testing import Broker
 from tests.server.test_quotas import alter, entry
 from tests.server.wire import Wire
@@ -94,6 +95,14 @@ def test_earlier_versions_go_through_and_wait(client: Client, name: str) -> None
     third = client.delete(name, version=4)
     assert errors(third) == [0]
     assert third.throttle_time_ms > second.throttle_time_ms
+
+
+def test_nobody_is_told_to_wait_for_longer_than_it_is_held_back(
+    client: Client, wire: Wire, name: str
+) -> None:
+    entity = (("client-id", client.id),)
+    assert alter(wire, entry(entity, controller_mutation_rate=0.0001)) == {entity: 0}
+    assert client.create((name, 5), version=5).throttle_time_ms == WAIT_MAX_S * 1000
 
 
 def test_what_a_mention_creates_counts_and_is_never_refused(client: Client, name: str) -> None:

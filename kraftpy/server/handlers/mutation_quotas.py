@@ -56,10 +56,11 @@ class Mutations:
         """Has the answer say how long to wait, which begins now."""
         wait_ms = 0 if self._charged is None else self._charged.wait_ms
         if wait_ms:
-            response.throttle_time_ms = wait_ms
             connection = self._ctx.session.connection
             assert connection is not None
-            self._broker.quotas.use.mute(connection, CONTROLLER_MUTATION_RATE, wait_ms / 1000)
+            use = self._broker.quotas.use
+            wait_s = use.mute(connection, CONTROLLER_MUTATION_RATE, wait_ms / 1000)
+            response.throttle_time_ms = round(wait_s * 1000)
 
 
 class _Charged:
