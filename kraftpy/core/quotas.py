@@ -258,7 +258,7 @@ _Counted = tuple[str | None, str | None]
 """Who is counted together: all of this user and client id; None stands for all."""
 
 
-def _shortened(user: str, client_id: str | None) -> tuple[str, str]:
+def shortened(user: str, client_id: str | None) -> tuple[str, str]:
     """No quota has a longer name, so what is cut off can't matter, but it would take memory."""
     return user[: NAME_LENGTH_MAX + 1], (client_id or "")[: NAME_LENGTH_MAX + 1]
 
@@ -287,9 +287,15 @@ def _look_up(
     return None
 
 
+def _look_up_mutations(
+    quotas: QuotaTable, user: str, client_id: str | None
+) -> tuple[float, _Counted] | None:
+    return _look_up(quotas, CONTROLLER_MUTATION_RATE, *shortened(user, client_id))
+
+
 def mutation_limit(quotas: QuotaTable, user: str, client_id: str | None) -> float | None:
     """How many partitions a second a client may have created and deleted; None: any."""
-    found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+    found = _look_up_mutations(quotas, user, client_id)
     return None if found is None else found[0]
 
 
@@ -322,7 +328,7 @@ class Ledger:
         return None if found is None else found[0]
 
     def _resolve(self, user: str, client_id: str | None) -> tuple[float, _Counted] | None:
-        who = _shortened(user, client_id)
+        who = shortened(user, client_id)
         try:
             return self._resolved[who]
         except KeyError:
@@ -401,7 +407,7 @@ class MutationLedger:
 
         Nothing is given to a `strict` client that has to wait, another one gets them anyway.
         """
-        found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+        found = _look_up_mutations(quotas, user, client_id)
         if found is None:
             return True, 0.0
         limit, counted = found
@@ -416,7 +422,7 @@ class MutationLedger:
         self, quotas: QuotaTable, user: str, client_id: str | None, amount: float, now_s: float
     ) -> None:
         """They weren't used after all."""
-        found = _look_up(quotas, CONTROLLER_MUTATION_RATE, *_shortened(user, client_id))
+        found = _look_up_mutations(quotas, user, client_id)
         if found is not None and found[1] in self._buckets:
             self._buckets[found[1]].record(-amount, found[0], now_s)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kraftpy.core.metadata.commands import Command, CreatePartitions, CreateTopics, DeleteTopics
 from kraftpy.core.metadata.topic_commands import partition_count
-from kraftpy.core.quotas import CONTROLLER_MUTATION_RATE, NAME_LENGTH_MAX, mutation_limit
+from kraftpy.core.quotas import CONTROLLER_MUTATION_RATE, mutation_limit, shortened
 from kraftpy.core.security.principals import USER
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.mutations import PARTITIONS_MAX, Charge
@@ -48,7 +48,7 @@ class Mutations:
             user = session.principal.name
             if mutation_limit(broker.metadata.quotas, user, client_id) is not None:
                 strict = ctx.api_version >= strict_from
-                self._charged = _Charged(broker, user, client_id or "", strict=strict)
+                self._charged = _Charged(broker, user, client_id, strict=strict)
         self.alone = self._charged is not None
         self.controller = controller_of(broker, ctx, cast("Proposals | None", self._charged))
 
@@ -66,10 +66,9 @@ class Mutations:
 class _Charged:
     """Proposes in the name of a client that has a quota."""
 
-    def __init__(self, broker: Broker, user: str, client_id: str, *, strict: bool) -> None:
+    def __init__(self, broker: Broker, user: str, client_id: str | None, *, strict: bool) -> None:
         self._broker = broker
-        self._user = user[: NAME_LENGTH_MAX + 1]
-        self._client_id = client_id[: NAME_LENGTH_MAX + 1]
+        self._user, self._client_id = shortened(user, client_id)
         self._strict = strict
         self._refused: tuple[int, CommandResult] | None = None
         self.wait_ms = 0
