@@ -27,7 +27,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import TRANSACTIONAL_BIT
 from kraftpy.protocol.records import EndTxnMarker
 from tests.simulation.log import Batch, header_of, stamped
-from tests.simulation.processes import Coordinating
+from tests.simulation.processes import WRITE_TIMEOUT_MS, Coordinating
 from tests.simulation.replica import Name, ProduceAnswer, Replica
 from tests.simulation.transactions import Admitting
 
@@ -42,7 +42,6 @@ SESSION_MS = 900
 REBALANCE_MS = 1_500
 
 _TICK_MS = 25.0
-_WRITE_TIMEOUT_MS = 400.0
 _READING_MS = 15.0
 _CONFIG = GroupConfig(group_initial_rebalance_delay_ms=20, group_min_session_timeout_ms=1)
 
@@ -329,7 +328,7 @@ class OffsetsReplica(_LogReplica, Coordinating):
         if error:
             self._later(0, self.outcome, write, error)
         else:
-            self._later(_WRITE_TIMEOUT_MS, self._time_out, write)
+            self._later(WRITE_TIMEOUT_MS, self._time_out, write)
 
     def expect(self, write: Write[Any]) -> None:
         """A write to the claims, of which the machine is to hear."""

@@ -8,11 +8,13 @@ the rule would be without it. test_simulation.py shows that the simulation finds
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import pytest
 
 from kraftpy import core
 from kraftpy.core.metadata import broker_commands
@@ -59,3 +61,19 @@ def marked_in_code() -> set[str]:
     folder = Path(core.__file__).parent
     sources = (path.read_text() for path in sorted(folder.rglob("*.py")))
     return {name for source in sources for name in re.findall(r"# GUARD ([a-z-]+):", source)}
+
+
+def assert_caught(
+    removed: tuple[Removal, str], simulate: Callable[[int], Any], seeds: Iterable[int]
+) -> None:
+    """Without a rule one of these seeds finds a violation, and says what it has to of it."""
+    (where, attribute, replacement), said = removed
+    found = []
+    with patch.object(where, attribute, replacement):
+        for seed in seeds:
+            violation = simulate(seed).violation
+            if violation is not None:
+                found.append(violation)
+                if said in violation:
+                    return
+    pytest.fail(f"no seed without the rule says {said!r}: {[each[:200] for each in found]}")

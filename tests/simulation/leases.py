@@ -27,8 +27,8 @@ from kraftpy.core.leases.state import ShareStateConfig, ShareStateMachine, State
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.replication import Leadership
 from kraftpy.protocol.errors import ErrorCode
-from tests.simulation.log import Batch, header_of, stamped
-from tests.simulation.processes import Coordinating
+from tests.simulation.log import Batch
+from tests.simulation.processes import Coordinating, OneLog
 from tests.simulation.replica import Name
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ GROUP = "group"
 _TICK_MS = 25.0
 _RETRY_MS = 40.0
 _ASK_TIMEOUT_MS = 600.0
-_WRITE_TIMEOUT_MS = 400.0
 _TRIES_MAX = 4
 _READ_BATCHES = 6
 
@@ -61,7 +60,7 @@ def is_dead(batch: Batch) -> bool:
     return count % 11 == 5
 
 
-class StateReplica(Coordinating):
+class StateReplica(OneLog):
     """The partition of the coordinator's log at one broker; `machine` while it coordinates."""
 
     world: LeasingWorld
@@ -73,25 +72,11 @@ class StateReplica(Coordinating):
         if machine is not None:
             _hear(machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms))
 
-    def _after_change(self, moved: bool) -> None:
-        super()._after_change(moved)
-        if moved:
-            self.world.leasing.state_moved(self)
-        role = self.role
-        if not isinstance(role, Leadership):
-            return
-        if self.machine is None:
-            if role.settled:
-                self._load()
-            return
-        while self._writes and self._writes[0][0] <= role.high_watermark:
-            end_offset, write = self._writes.pop(0)
-            write.offset = end_offset - len(write.records)
-            self._carry_out(self.machine.committed(write, self.now_ms))
+    def _moved(self) -> None:
+        self.world.leasing.state_moved(self)
 
-    def _load(self) -> None:
+    def _begin(self, role: Leadership) -> None:
         self.machine = machine = ShareStateMachine(self.world.state_config)
-        self._writes: list[tuple[int, Write[ShareRecord]]] = []
         for batch in self.log.batches:
             for offset, record in enumerate(batch.values, batch.base_offset):
                 assert isinstance(record, ShareRecord)
@@ -125,28 +110,12 @@ class StateReplica(Coordinating):
             self._write(write)
         _hear(effects)
 
-    def _write(self, write: Write[ShareRecord]) -> None:
-        role, machine = self.role, self.machine
-        if machine is None:
-            return
-        assert isinstance(role, Leadership)
-        if error := role.acks_all_error:
-            self._later(0.0, self._fail, write, error)
-            return
-        values = tuple(write.records)
-        self._writes.append((self.log.log_end_offset + len(values), write))
-        self.append(
-            stamped(header_of(len(values)), self.log.log_end_offset, role.leader_epoch), values
-        )
-        self._later(_WRITE_TIMEOUT_MS, self._time_out, write)
+    def _refuse(self, write: Write[ShareRecord], error: ErrorCode) -> None:
+        self._later(0.0, self._fail, write, error)
 
     def _fail(self, write: Write[ShareRecord], error: ErrorCode) -> None:
         assert self.machine is not None
         self._carry_out(self.machine.failed(write, error, self.now_ms))
-
-    def _time_out(self, write: Write[ShareRecord]) -> None:
-        if self.machine is not None and any(write is each for _, each in self._writes):
-            self._carry_out(self.machine.timed_out(write, self.now_ms))
 
 
 def _hear(effects: Effects[ShareRecord]) -> None:

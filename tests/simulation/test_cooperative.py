@@ -24,6 +24,7 @@ from tests.simulation.cooperative_world import (
     hash_of,
     simulate_cooperative,
 )
+from tests.simulation.guards import assert_caught
 from tests.simulation.invariants import Violation
 from tests.simulation.log import Batch, header_of, stamped
 from tests.simulation.members import Claimer
@@ -164,16 +165,8 @@ DAMAGED_SEED = 6677
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_without_a_rule_some_seed_fails(name: str) -> None:
-    (where, attribute, replacement), said = REMOVALS[name]
-    found = []
-    with patch.object(where, attribute, replacement):
-        for seed in (KNOWN_SEEDS[name], *range(1, SEARCH_MAX)):
-            violation = simulate_cooperative(seed).violation
-            if violation is not None:
-                found.append(violation)
-                if said in violation:
-                    return
-    pytest.fail(f"{SEARCH_MAX} seeds without the rule: {[each[:200] for each in found]}")
+    seeds = KNOWN_SEEDS[name], *range(1, SEARCH_MAX)
+    assert_caught(REMOVALS[name], simulate_cooperative, seeds)
 
 
 def test_the_claims_are_led_elsewhere_for_a_time() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -12,6 +11,7 @@ from kraftpy.core.leases import Change, LeaseTable, RecordState, StateBatch, tab
 from kraftpy.core.leases.runs import ARCHIVED, AVAILABLE, IN_TRANSITION
 from kraftpy.core.leases.state import ShareStateMachine
 from tests.simulation.__main__ import replay
+from tests.simulation.guards import assert_caught
 from tests.simulation.leasing_world import LeasingWorld, simulate_leases
 from tests.simulation.world import play
 
@@ -118,13 +118,5 @@ REMOVALS: dict[str, tuple[Removal, str]] = {
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_without_a_rule_some_seed_fails(name: str) -> None:
-    (where, attribute, replacement), said = REMOVALS[name]
-    found = []
-    with patch.object(where, attribute, replacement):
-        for seed in (KNOWN_SEEDS[name], *range(1, SEARCH_MAX)):
-            violation = simulate_leases(seed).violation
-            if violation is not None:
-                found.append(violation)
-                if said in violation:
-                    return
-    pytest.fail(f"{SEARCH_MAX} seeds without the rule: {[each[:200] for each in found]}")
+    seeds = KNOWN_SEEDS[name], *range(1, SEARCH_MAX)
+    assert_caught(REMOVALS[name], simulate_leases, seeds)

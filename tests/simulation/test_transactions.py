@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -14,6 +13,7 @@ from kraftpy.core.transactions import TransactionMachine, rules
 from kraftpy.core.transactions.admission import Admission
 from kraftpy.core.transactions.markers import Debt, OwedMarkers
 from tests.simulation.__main__ import replay
+from tests.simulation.guards import assert_caught
 from tests.simulation.transactional_world import TransactionalWorld, simulate_transactions
 from tests.simulation.world import play
 
@@ -87,13 +87,5 @@ REMOVALS: dict[str, tuple[Removal, str]] = {
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_without_a_rule_some_seed_fails(name: str) -> None:
-    (where, attribute, replacement), said = REMOVALS[name]
-    found = []
-    with patch.object(where, attribute, replacement):
-        for seed in range(1, SEARCH_MAX):
-            violation = simulate_transactions(seed).violation
-            if violation is not None:
-                found.append(violation)
-                if said in violation:
-                    return
-    pytest.fail(f"{SEARCH_MAX} seeds without the rule: {[each[:200] for each in found]}")
+    seeds = range(1, SEARCH_MAX)
+    assert_caught(REMOVALS[name], simulate_transactions, seeds)

@@ -35,7 +35,7 @@ from kraftpy.protocol.records import EndTxnMarker
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.log import header_of, stamped
 from tests.simulation.network import Connection
-from tests.simulation.processes import Coordinating
+from tests.simulation.processes import OneLog
 from tests.simulation.replica import Name, ProduceAnswer, Replica
 
 if TYPE_CHECKING:
@@ -48,13 +48,12 @@ TIMEOUT_OF_TRANSACTIONS_MS = 900
 _WISH = Wish(TIMEOUT_OF_TRANSACTIONS_MS, None)
 _TICK_MS = 25.0
 _MARKERS_TIMEOUT_MS = 250.0
-_WRITE_TIMEOUT_MS = 400.0
 _TRIES = 5
 
 Answered = Callable[[Answer | None], None]
 
 
-class CoordinatorReplica(Coordinating):
+class CoordinatorReplica(OneLog):
     """The partition of the coordinators' log at one broker; `machine` while it coordinates."""
 
     machine: TransactionMachine | None = None
@@ -66,28 +65,15 @@ class CoordinatorReplica(Coordinating):
             for token, answer in machine.close(ErrorCode.NOT_COORDINATOR, self.now_ms).replies:
                 _hear(token, answer)
 
-    def _after_change(self, moved: bool) -> None:
-        super()._after_change(moved)
-        if moved:
-            self.world.transactions.watermark_moved(self)
-        role = self.role
-        if not isinstance(role, Leadership):
-            return
-        if self.machine is None:
-            if role.settled:
-                self._load(role)
-            return
-        while self._writes and self._writes[0][0] <= role.high_watermark:
-            _, write = self._writes.pop(0)
-            self._carry_out(self.machine.committed(write, self.now_ms))
+    def _moved(self) -> None:
+        self.world.transactions.watermark_moved(self)
 
-    def _load(self, role: Leadership) -> None:
+    def _begin(self, role: Leadership) -> None:
         config = TransactionConfig(expiration_ms=1 << 40, wait_ms=100)
         memory = TransactionMemory(1 << 30)
         machine = TransactionMachine(config, self.world.new_producer_id, memory, role.leader_epoch)
         self.machine = machine
         self._owed = OwedMarkers(self._leader_of)
-        self._writes: list[tuple[int, Write[TransactionRecord]]] = []
         self._connections: dict[int, Connection] = {}
         for batch in self.log.batches:
             for record in batch.values:
@@ -128,24 +114,9 @@ class CoordinatorReplica(Coordinating):
             for request in self._owed.take(self.now_ms):
                 self._send(request)
 
-    def _write(self, write: Write[TransactionRecord]) -> None:
-        role, machine = self.role, self.machine
-        if machine is None:
-            return
-        assert isinstance(role, Leadership)
-        if error := role.acks_all_error:
-            self._carry_out(machine.failed(write, error, self.now_ms))
-            return
-        values = tuple(write.records)
-        self._writes.append((self.log.log_end_offset + len(values), write))
-        self.append(
-            stamped(header_of(len(values)), self.log.log_end_offset, role.leader_epoch), values
-        )
-        self._later(_WRITE_TIMEOUT_MS, self._time_out, write)
-
-    def _time_out(self, write: Write[TransactionRecord]) -> None:
-        if self.machine is not None and any(write is each for _, each in self._writes):
-            self._carry_out(self.machine.timed_out(write, self.now_ms))
+    def _refuse(self, write: Write[TransactionRecord], error: ErrorCode) -> None:
+        assert self.machine is not None
+        self._carry_out(self.machine.failed(write, error, self.now_ms))
 
     # -- markers
 

@@ -4,7 +4,7 @@
 (`kraftpy.server.coordination.runtime`).
 """
 
-from kraftpy.core.coordination.codec import Codec, Loaded
+from kraftpy.core.coordination.codec import Codec, Loaded, plain_batch, plain_records
 from kraftpy.core.coordination.effects import (
     PRIMARY,
     Committed,
@@ -31,6 +31,8 @@ __all__ = [
     "Write",
     "java_string_hash",
     "partition_for",
+    "plain_batch",
+    "plain_records",
     "together",
     "write_error",
 ]

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from kraftpy.core.coordination.effects import Write
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.records import Buffer, Record
+from kraftpy.protocol.records import (
+    Buffer,
+    Record,
+    batch_data,
+    build_batch,
+    read_records,
+    split_batches,
+)
 
 M_contra = TypeVar("M_contra", contravariant=True)
+R = TypeVar("R")
+
+KeyAndValue = tuple[bytes | None, bytes | None]
 
 
 @dataclass
@@ -33,6 +43,28 @@ class Loaded:
         else:
             self.records += 1
         return decoded
+
+
+def plain_batch(write: Write[R], encode: Callable[[R], KeyAndValue], now_ms: int) -> bytes:
+    """The batch of a write outside of transactions. Raises as `Codec.encode` does."""
+    return build_batch([(now_ms, *encode(record), []) for record in write.records])
+
+
+def plain_records(
+    batches: Buffer, decode: Callable[[bytes | None, bytes | None], R | None], loaded: Loaded
+) -> Iterator[tuple[int, R]]:
+    """What the records of a log without transactions say, each with its offset; counts them.
+
+    Control batches say nothing here. Raises `DecodeError` as `Codec.replay` does.
+    """
+    for position, header in split_batches(batches):
+        if header.is_control:
+            loaded.skipped += header.records_count
+            continue
+        for record in read_records(header, batch_data(header, batches, position)):
+            decoded: R | None = loaded.take(record, decode)
+            if decoded is not None:
+                yield record.offset, decoded
 
 
 class Codec(Protocol[M_contra]):

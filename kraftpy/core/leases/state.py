@@ -21,7 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kraftpy.core.coordination import Effects, Loaded, Outbox, Write, write_error
+from kraftpy.core.coordination import (
+    Effects,
+    Loaded,
+    Outbox,
+    Write,
+    plain_batch,
+    plain_records,
+    write_error,
+)
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.leases.share_state import ShareState, Summary
 from kraftpy.core.leases.state_records import (
@@ -36,14 +44,7 @@ from kraftpy.core.leases.state_records import (
 )
 from kraftpy.core.leases.table import StateBatch
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.records import (
-    Buffer,
-    RecordInput,
-    batch_data,
-    build_batch,
-    read_records,
-    split_batches,
-)
+from kraftpy.protocol.records import Buffer
 
 QUEUE_MAX = 64
 
@@ -427,18 +428,10 @@ class ShareStateCodec:
     """`core.coordination.Codec` of share-partitions."""
 
     def encode(self, write: Write[ShareRecord], now_ms: int) -> bytes:
-        inputs: list[RecordInput] = [
-            (now_ms, *encode_record(record), []) for record in write.records
-        ]
-        return build_batch(inputs)
+        return plain_batch(write, encode_record, now_ms)
 
     def replay(self, batches: Buffer, machine: ShareStateMachine, loaded: Loaded) -> None:
-        for position, header in split_batches(batches):
-            if header.is_control:
-                loaded.skipped += header.records_count
-                continue
-            for record in read_records(header, batch_data(header, batches, position)):
-                decoded: ShareRecord | None = loaded.take(record, decode_record)
-                if decoded is not None and not machine.load(decoded, record.offset):
-                    loaded.records -= 1
-                    loaded.skipped += 1
+        for offset, record in plain_records(batches, decode_record, loaded):
+            if not machine.load(record, offset):
+                loaded.records -= 1
+                loaded.skipped += 1
