@@ -30,6 +30,7 @@ from kraftpy.page.model import (
     ranked,
     total_lag,
 )
+from kraftpy.page.rates import Trend
 from kraftpy.page.view import Status, View
 from kraftpy.page.watch import Seen
 
@@ -60,6 +61,7 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
             "disks": _part(status.disks),
             "groups": _part(status.groups),
             "transactions": _part(status.transactions),
+            "ends": _part(status.ends),
         },
         "brokers": _brokers(node, disks),
         "quorum": _quorum(status),
@@ -73,8 +75,10 @@ def status_json(status: Status, view: View) -> dict[str, Any]:
                 "troubled", troubled, lambda each: {"topic": each[0].name, **_partition(*each)}
             ),
         },
+        "records_per_s": _rate(sum(status.record_rates.values())) if status.record_rates else None,
+        "bytes_per_s": _rate(sum(status.byte_rates.values())) if status.byte_rates else None,
         "topics_total": len(topics),
-        "topics": lists.some("topics", topics, lambda each: _topic(each, disks)),
+        "topics": lists.some("topics", topics, lambda each: _topic(each, status)),
         "groups_total": None if groups is None else len(listed),
         "groups": None if groups is None else lists.some("groups", listed, _group),
         "groups_lag": (
@@ -140,9 +144,10 @@ class _Lists:
         return found
 
 
-def topic_json(topic: Topic, seen: Seen, disks: Disks | None, view: View) -> dict[str, Any]:
+def topic_json(topic: Topic, seen: Seen, status: Status, view: View) -> dict[str, Any]:
     """One topic."""
     detail: TopicDetail | None = seen.value
+    disks = status.known_disks
     lists = _Lists(view)
 
     def partition(each: Partition) -> dict[str, Any]:
@@ -157,7 +162,7 @@ def topic_json(topic: Topic, seen: Seen, disks: Disks | None, view: View) -> dic
         }
 
     return {
-        **_topic(topic, disks),
+        **_topic(topic, status),
         "min_insync_replicas": topic.min_isr,
         "settings": None if detail is None else detail.settings,
         "part": _part(seen),
@@ -180,6 +185,7 @@ def group_json(name: str, seen: Seen, view: View) -> dict[str, Any]:
         "epoch": detail.epoch,
         "coordinator": detail.coordinator,
         "lag": total_lag(detail.topics),
+        **_trend(detail.trend),
         "part": _part(seen),
         "members_total": len(detail.members),
         "members": lists.some("members", detail.members, _member),
@@ -189,6 +195,10 @@ def group_json(name: str, seen: Seen, view: View) -> dict[str, Any]:
         "shares": lists.some("shares", detail.shares, _share),
         "next": lists.next,
     }
+
+
+def _trend(trend: Trend) -> dict[str, Any]:
+    return {"lag_per_s": _rate(trend.per_s), "lag_rises": trend.rises}
 
 
 def _member(member: Member) -> dict[str, Any]:
@@ -308,7 +318,8 @@ def _partition(topic: Topic, partition: Partition) -> dict[str, Any]:
     }
 
 
-def _topic(topic: Topic, disks: Disks | None) -> dict[str, Any]:
+def _topic(topic: Topic, status: Status) -> dict[str, Any]:
+    disks = status.known_disks
     return {
         "topic": topic.name,
         "internal": topic.internal,
@@ -322,7 +333,13 @@ def _topic(topic: Topic, disks: Disks | None) -> dict[str, Any]:
         "in_sync": topic.in_sync,
         "leaders": topic.leaders,
         "bytes": None if disks is None else disks.topics.get(topic.name),
+        "records_per_s": _rate(status.record_rates.get(topic.name)),
+        "bytes_per_s": _rate(status.byte_rates.get(topic.name)),
     }
+
+
+def _rate(per_s: float | None) -> float | None:
+    return None if per_s is None else round(per_s, 1)
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -333,6 +350,7 @@ def _group(group: Group) -> dict[str, Any]:
         "members": group.members,
         "coordinator": group.coordinator,
         "lag": group.lag,
+        **_trend(group.trend),
         "topics_total": None if group.topics is None else len(group.topics),
         "topics": None if group.topics is None else dict(ranked(group.topics)[:TOPICS_OF_GROUP]),
     }

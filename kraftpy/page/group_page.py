@@ -19,7 +19,7 @@ from kraftpy.page.html import (
 )
 from kraftpy.page.layout import Page, figures, note
 from kraftpy.page.model import GroupDetail, Member, Slice, ranked, total_lag
-from kraftpy.page.overview import part
+from kraftpy.page.overview import group_state, lag_rate, part
 from kraftpy.page.view import View, as_of
 from kraftpy.page.watch import Seen
 from kraftpy.protocol.key_hash import SLOTS
@@ -53,11 +53,13 @@ def group_page(name: str, seen: Seen, view: View) -> Page:
 
 
 def _figures(detail: GroupDetail) -> Html:
-    kind = "" if detail.state in ("Stable", "Empty") else "warn"
+    state, kind = group_state(detail.state, detail.trend)
+    lag_kind = "warn" if detail.trend.rises else ""
     protocol = detail.type + (f", {cut(detail.assignor)}" if detail.assignor else "")
     pairs: list[tuple[str, Child, str]] = [
-        ("State", detail.state, kind),
-        ("Lag", number(total_lag(detail.topics)), ""),
+        ("State", state, kind if kind in ("warn", "bad") else ""),
+        ("Lag", number(total_lag(detail.topics)), lag_kind),
+        ("Lag growth", lag_rate(detail.trend), lag_kind),
         ("Members", number(len(detail.members)), ""),
         ("Protocol", protocol, ""),
         ("Coordinator", f"broker {detail.coordinator}", ""),

@@ -165,6 +165,18 @@ def size(size_bytes: int | None) -> Html:
     return number(None) if size_bytes is None else Html(size_text(size_bytes))
 
 
+def rate(per_s: float | None) -> Html:
+    """So many a second; a dash if it isn't known."""
+    return (
+        number(None) if per_s is None else Html(f"{per_s:,.1f}" if per_s < 10 else f"{per_s:,.0f}")
+    )
+
+
+def size_rate(bytes_per_s: float | None) -> Html:
+    """So many bytes a second; a dash if it isn't known."""
+    return number(None) if bytes_per_s is None else Html(f"{size_text(round(bytes_per_s))}/s")
+
+
 def ago(milliseconds: int | None) -> str:
     """How long ago, as a person says it."""
     if milliseconds is None:

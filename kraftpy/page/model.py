@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from kraftpy.page.rates import UNKNOWN, Trend
+
 VOTER_SILENT_MS = 5_000
 """A voter that its leader hasn't heard of for so long is reported; it answers every 0.1 s or so."""
 NO_ANSWER = "no answer"
@@ -256,12 +258,16 @@ class Folder:
 
 @dataclass(frozen=True)
 class Disks:
-    """What lies where. `silent` are brokers that should have said so and didn't."""
+    """What lies where. `silent` are brokers that should have said so and didn't.
+
+    `rates`: by how many bytes a second the logs of a topic grow at their leaders.
+    """
 
     folders: dict[int, list[Folder]]
     replicas: dict[int, dict[TopicPartition, int]]
     topics: dict[str, int]
     silent: frozenset[int]
+    rates: dict[str, float] = field(default_factory=dict)
 
     def size_of(self, name: TopicPartition, brokers: Iterable[int]) -> int | None:
         """Of the first of these brokers that has said it."""
@@ -273,8 +279,19 @@ class Disks:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """By how many offsets a second topics grow; so many partitions were `asked` about."""
+
+    rates: dict[str, float]
+    asked: int = 0
+
+
+@dataclass(frozen=True)
 class Group:
-    """A group. `topics` has the lag of each topic that it committed offsets of."""
+    """A group. `topics` has the lag of each topic that it committed offsets of.
+
+    `trend` is how its lag goes.
+    """
 
     id: str
     type: str
@@ -282,6 +299,7 @@ class Group:
     coordinator: int
     members: int | None
     topics: dict[str, int | None] | None
+    trend: Trend = UNKNOWN
 
     @property
     def lag(self) -> int | None:
@@ -399,6 +417,7 @@ class GroupDetail:
     members: tuple[Member, ...]
     positions: tuple[Position, ...]
     shares: tuple[Slice, ...] = ()
+    trend: Trend = UNKNOWN
 
     @property
     def topics(self) -> dict[str, int | None]:

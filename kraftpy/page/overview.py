@@ -18,8 +18,10 @@ from kraftpy.page.html import (
     join,
     link,
     number,
+    rate,
     shown,
     size,
+    size_rate,
     small,
     table,
     tag,
@@ -40,6 +42,7 @@ from kraftpy.page.model import (
     problems,
     ranked,
 )
+from kraftpy.page.rates import Trend
 from kraftpy.page.view import Status, View, as_of
 from kraftpy.wording import counted
 
@@ -48,8 +51,8 @@ TROUBLED = 10
 EVENTS = 30
 DISKS_OLD_S = 60.0
 TOPICS_IN_ROW = 3
-TOPIC_ORDERS = ("trouble", "name", "partitions", "size")
-GROUP_ORDERS = ("lag", "name", "members")
+TOPIC_ORDERS = ("trouble", "name", "partitions", "size", "records", "bytes")
+GROUP_ORDERS = ("lag", "name", "members", "growth")
 _KINDS = {
     Trouble.OFFLINE: "bad",
     Trouble.UNDER_MIN_ISR: "bad",
@@ -109,9 +112,25 @@ def trouble_chip(trouble: Trouble, count: int = 0) -> Html:
     return chip(f"{count:,} {trouble.text}" if count else trouble.text, _KINDS[trouble])
 
 
-def group_chip(state: str) -> Html:
-    """The state of a group; all that aren't here pass."""
-    return chip(state, _GROUP_KINDS.get(state, "warn"))
+def group_state(state: str, trend: Trend) -> tuple[str, str]:
+    """The state of a group and its kind; one that falls behind isn't well."""
+    if state == "Stable" and trend.rises:
+        return "Stable, lag rises", "warn"
+    # All that aren't here pass.
+    return state, _GROUP_KINDS.get(state, "warn")
+
+
+def group_chip(state: str, trend: Trend) -> Html:
+    """The state of a group."""
+    return chip(*group_state(state, trend))
+
+
+def lag_rate(trend: Trend) -> Html:
+    """How fast a lag grows or shrinks."""
+    if trend.per_s is None:
+        return number(None)
+    per_s = round(trend.per_s)
+    return Html(f"{per_s:+,}/s" if per_s else "0")
 
 
 def _figures(status: Status) -> Html:
@@ -128,6 +147,10 @@ def _figures(status: Status) -> Html:
             lag = number(sum(each for each in lags if each is not None))
         if unknown:
             lag = join([lag, small(f"{counted(unknown, 'group')} not known")])
+    on_disk = size(None if disks is None else sum(disks.topics.values()))
+    written = _total(status.byte_rates)
+    if written is not None:
+        on_disk = join([on_disk, small(size_rate(written), " written")])
     return figures(
         [
             ("Brokers up", f"{up} of {len(node.brokers)}", "bad" if up < len(node.brokers) else ""),
@@ -135,11 +158,16 @@ def _figures(status: Status) -> Html:
             ("Partitions", number(node.partition_count), ""),
             ("Offline", number(offline), "bad" if offline else ""),
             ("Under-replicated", number(behind), "warn" if behind else ""),
-            ("On disk", size(None if disks is None else sum(disks.topics.values())), ""),
+            ("On disk", on_disk, ""),
+            ("Records/s", rate(_total(status.record_rates)), ""),
             ("Groups", number(None if groups is None else len(groups.groups)), ""),
             ("Lag of all groups", lag, ""),
         ]
     )
+
+
+def _total(rates: dict[str, float]) -> float | None:
+    return sum(rates.values()) if rates else None
 
 
 # -- brokers
@@ -290,7 +318,12 @@ def _topics(status: Status, view: View) -> Html:
     found = [topic for topic in node.topics.values() if view.matches(topic.name)]
     order = view.order("topics", TOPIC_ORDERS)
     sizes = {} if disks is None else disks.topics
-    if order == "size":
+    records, written = status.record_rates, status.byte_rates
+    if order == "records":
+        found.sort(key=lambda topic: -records.get(topic.name, -1))
+    elif order == "bytes":
+        found.sort(key=lambda topic: -written.get(topic.name, -1))
+    elif order == "size":
         found.sort(key=lambda topic: -sizes.get(topic.name, 0))
     elif order == "partitions":
         found.sort(key=lambda topic: -len(topic.partitions))
@@ -310,8 +343,17 @@ def _topics(status: Status, view: View) -> Html:
         Column("In sync", numeric=True),
         Column("Leaders"),
         column("On disk", "size", numeric=True),
+        column("Records/s", "records", numeric=True),
+        column("Written/s", "bytes", numeric=True),
     ]
-    rows = [_topic_row(topic, sizes.get(topic.name)) for topic in some]
+    rows = [
+        [
+            *_topic_row(topic, sizes.get(topic.name)),
+            rate(records.get(topic.name)),
+            size_rate(written.get(topic.name)),
+        ]
+        for topic in some
+    ]
     if rows:
         body = join([table("Topics", columns, rows), pages])
     else:
@@ -358,6 +400,8 @@ def _groups(status: Status, view: View) -> Html:
         found.sort(key=lambda group: -1 if group.lag is None else group.lag, reverse=True)
     elif order == "members":
         found.sort(key=lambda group: group.members or 0, reverse=True)
+    elif order == "growth":
+        found.sort(key=lambda group: group.trend.per_s or 0, reverse=True)
     some, pages = view.cut("groups", found, ROWS)
 
     def column(label: str, by: str, numeric: bool = False) -> Column:
@@ -371,6 +415,7 @@ def _groups(status: Status, view: View) -> Html:
         column("Members", "members", numeric=True),
         Column("Coordinator", numeric=True),
         column("Lag", "lag", numeric=True),
+        column("Lag growth", "growth", numeric=True),
         Column("Lag by topic"),
     ]
     rows = [_group_row(group) for group in some]
@@ -387,10 +432,11 @@ def _groups(status: Status, view: View) -> Html:
 def _group_row(group: Group) -> list[Child]:
     return [
         join([link("groups", group.id), small(f"{group.type} protocol")]),
-        group_chip(group.state),
+        group_chip(group.state, group.trend),
         number(group.members),
         number(group.coordinator),
         number(group.lag),
+        lag_rate(group.trend),
         lag_by_topic(group.topics),
     ]
 

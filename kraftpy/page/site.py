@@ -22,7 +22,17 @@ from kraftpy.page.model import Node
 from kraftpy.page.overview import overview
 from kraftpy.page.topic_page import topic_page
 from kraftpy.page.view import Status, View
-from kraftpy.page.watch import DISKS, GROUPS, NODE, QUORUM, TRANSACTIONS, Key, Seen, Watch
+from kraftpy.page.watch import (
+    DISKS,
+    ENDS,
+    GROUPS,
+    NODE,
+    QUORUM,
+    TRANSACTIONS,
+    Key,
+    Seen,
+    Watch,
+)
 
 WAIT_S = 1.0
 """For what is being asked; then the page shows what it has."""
@@ -76,11 +86,12 @@ class Site:
             found.get(DISKS, nothing),
             found.get(GROUPS, nothing),
             found.get(TRANSACTIONS, nothing),
+            found.get(ENDS, nothing),
         )
         return status, found[keys[0]]
 
     def _status(self) -> Status:
-        return self._look(NODE, QUORUM, DISKS, GROUPS, TRANSACTIONS)[0]
+        return self._look(NODE, QUORUM, DISKS, GROUPS, TRANSACTIONS, ENDS)[0]
 
     # -- answers
 
@@ -91,7 +102,7 @@ class Site:
             if not seen.gone:
                 return self._page(fields, group_page(name, seen, view), status.node)
         else:
-            status, seen = self._look(Key("topic", name), DISKS, GROUPS)
+            status, seen = self._look(Key("topic", name), DISKS, GROUPS, ENDS)
             topic = status.node.topics.get(name)
             if topic is not None:
                 return self._page(fields, topic_page(status, topic, seen, view), status.node)
@@ -128,12 +139,12 @@ class Site:
         value: dict[str, Any]
         if "topic" in fields:
             name = fields["topic"]
-            known, seen = self._look(Key("topic", name), DISKS)
+            known, seen = self._look(Key("topic", name), DISKS, ENDS)
             topic = known.node.topics.get(name)
             if topic is None:
                 status, value = HTTPStatus.NOT_FOUND, {"error": "there is no such topic"}
             else:
-                value = topic_json(topic, seen, known.known_disks, View(fields))
+                value = topic_json(topic, seen, known, View(fields))
         elif "group" in fields:
             _, seen = self._look(Key("group", fields["group"]))
             if seen.gone:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
@@ -27,6 +29,7 @@ from kraftpy.page.facts import ask_node
 from kraftpy.page.groups import ask_groups
 from kraftpy.page.model import (
     Disks,
+    Ends,
     Folder,
     GroupDetail,
     Groups,
@@ -39,7 +42,9 @@ from kraftpy.page.model import (
     TopicPartition,
     Transactions,
     Voter,
+    total_lag,
 )
+from kraftpy.page.rates import Growth, Trend
 from kraftpy.page.transactions import ask_transactions
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -48,6 +53,10 @@ from kraftpy.protocol.key_hash import slot_of
 TIMEOUT_MS = 2_000
 CONNECT_TIMEOUT_MS = 1_000
 NODE_FRESH_S = 1.0
+ENDS_MAX = 20_000
+"""Partitions in one round; topics beyond them have no rate on the page."""
+LAGS_MAX = 16
+"""Groups asked for by name whose lags are remembered."""
 
 
 class Gone(Exception):
@@ -68,6 +77,8 @@ class Survey:
         self._node_at_s = 0.0
         self._groups: Groups | None = None
         self._asking = asyncio.Lock()
+        self._ends, self._sizes, self._lags = Growth(), Growth(), Growth()
+        self._lags_of: dict[str, Growth] = {}
 
     async def close(self) -> None:
         if self._cluster is not None:
@@ -140,7 +151,9 @@ class Survey:
             folders[id_], replicas[id_] = answer
             for (topic, _), size_bytes in answer[1].items():
                 topics[topic] = topics.get(topic, 0) + size_bytes
-        return Disks(folders, replicas, topics, frozenset(ids) - folders.keys())
+        disks = Disks(folders, replicas, topics, frozenset(ids) - folders.keys())
+        self._sizes.add(_now_s(), _sizes_at_leaders(node, disks))
+        return replace(disks, rates=self._sizes.rates())
 
     async def _disk(
         self, client: Cluster, broker_id: int
@@ -169,8 +182,34 @@ class Survey:
     async def groups(self) -> Groups:
         """Every group with its lag."""
         client, node = await self.client(), await self.node()
-        self._groups = await ask_groups(client, node, self._groups)
+        found = await ask_groups(client, node, self._groups)
+        lags = {each.id: each.lag for each in found.groups.values() if each.lag is not None}
+        self._lags.add(_now_s(), lags)
+        groups = {
+            id_: replace(each, trend=self._lags.trend(id_)) for id_, each in found.groups.items()
+        }
+        self._groups = replace(found, groups=groups)
         return self._groups
+
+    async def ends(self) -> Ends:
+        """How fast topics grow."""
+        client, node = await self.client(), await self.node()
+        asked: dict[str, list[TopicPartition]] = {}
+        left = ENDS_MAX
+        topics = sorted(node.topics.values(), key=lambda topic: (topic.internal, topic.name))
+        for topic in topics:
+            if len(topic.partitions) <= left:
+                left -= len(topic.partitions)
+                asked[topic.name] = [(topic.name, each.number) for each in topic.partitions]
+        found = await ask_offsets(client, node, chain.from_iterable(asked.values()), LATEST)
+        # A leader that doesn't answer leaves the sum of the whole topic unknown.
+        sums = {
+            name: sum(found[each] for each in names)
+            for name, names in asked.items()
+            if all(each in found for each in names)
+        }
+        self._ends.add(_now_s(), sums)
+        return Ends(self._ends.rates(), ENDS_MAX - left)
 
     async def transactions(self) -> Transactions:
         """The transactions that aren't over."""
@@ -215,7 +254,7 @@ class Survey:
             raise
         readers = {each: member.id for member in info.members for each in member.partitions}
         ends = await ask_offsets(client, node, committed.keys() | readers.keys(), LATEST)
-        return GroupDetail(
+        detail = GroupDetail(
             info.id,
             info.type,
             info.state,
@@ -243,6 +282,32 @@ class Survey:
             ),
             _shares(info),
         )
+        return replace(detail, trend=self._trend(detail))
+
+    def _trend(self, detail: GroupDetail) -> Trend:
+        growth = self._lags_of.pop(detail.id, None) or Growth()
+        if len(self._lags_of) >= LAGS_MAX:
+            del self._lags_of[next(iter(self._lags_of))]
+        self._lags_of[detail.id] = growth
+        lag = total_lag(detail.topics)
+        growth.add(_now_s(), {} if lag is None else {detail.id: lag})
+        return growth.trend(detail.id)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _sizes_at_leaders(node: Node, disks: Disks) -> dict[str, int]:
+    """Of the topics all of whose leaders have said it."""
+    sizes: dict[str, int] = {}
+    for topic in node.topics.values():
+        found = [
+            disks.size_of((topic.name, each.number), [each.leader]) for each in topic.partitions
+        ]
+        if None not in found:
+            sizes[topic.name] = sum(each for each in found if each is not None)
+    return sizes
 
 
 def _shares(info: GroupInfo) -> tuple[Slice, ...]:

@@ -11,8 +11,10 @@ from kraftpy.page.html import (
     join,
     link,
     number,
+    rate,
     shown,
     size,
+    size_rate,
     table,
     tag,
 )
@@ -34,7 +36,7 @@ def topic_page(status: Status, topic: Topic, seen: Seen, view: View) -> Page:
     disks = status.known_disks
     body = join(
         [
-            _figures(topic, detail, disks),
+            _figures(topic, detail, status),
             _partitions(topic, detail, disks, view),
             as_of(seen, "Where the partitions start and end"),
             _readers(topic, status.known_groups),
@@ -45,7 +47,8 @@ def topic_page(status: Status, topic: Topic, seen: Seen, view: View) -> Page:
     return Page(f"Topic {topic.name}", heading, body, ROOT, trail="topics")
 
 
-def _figures(topic: Topic, detail: TopicDetail | None, disks: Disks | None) -> Html:
+def _figures(topic: Topic, detail: TopicDetail | None, status: Status) -> Html:
+    disks = status.known_disks
     records = None
     if detail is not None and len(detail.starts) == len(detail.ends) == len(topic.partitions):
         records = sum(detail.ends[n] - detail.starts[n] for n in detail.ends)
@@ -59,6 +62,8 @@ def _figures(topic: Topic, detail: TopicDetail | None, disks: Disks | None) -> H
             ("min.insync.replicas", number(topic.min_isr), ""),
             ("Offsets from start to end", number(records), ""),
             ("On disk", size(disks.topics.get(topic.name) if disks is not None else None), ""),
+            ("Records/s", rate(status.record_rates.get(topic.name)), ""),
+            ("Written/s", size_rate(status.byte_rates.get(topic.name)), ""),
         ]
     )
 
@@ -134,7 +139,7 @@ def _readers(topic: Topic, groups: Groups | None) -> Html:
     found.sort(key=lambda each: -1 if each[1] is None else each[1], reverse=True)
     columns = [Column("Group"), Column("State"), Column("Lag in this topic", numeric=True)]
     rows: list[list[Child]] = [
-        [link("groups", group.id, ROOT), group_chip(group.state), number(lag)]
+        [link("groups", group.id, ROOT), group_chip(group.state, group.trend), number(lag)]
         for group, lag in found[:READERS]
     ]
     more = len(found) - len(rows)

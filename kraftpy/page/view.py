@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from kraftpy.page.html import NOTHING, Child, Html, tag
 from kraftpy.page.layout import note
-from kraftpy.page.model import Disks, Groups, Node, Quorum, Transactions
+from kraftpy.page.model import Disks, Ends, Groups, Node, Quorum, Transactions
 from kraftpy.page.watch import Seen
 
 SEARCH_MAX_LENGTH = 255
@@ -26,6 +26,7 @@ class Status(NamedTuple):
     disks: Seen
     groups: Seen
     transactions: Seen
+    ends: Seen = Seen()
 
     @property
     def known_quorum(self) -> Quorum | None:
@@ -46,6 +47,18 @@ class Status(NamedTuple):
     def known_transactions(self) -> Transactions | None:
         value: Transactions | None = self.transactions.value
         return value
+
+    @property
+    def record_rates(self) -> dict[str, float]:
+        """Records a second, by topic, as far as they are known."""
+        value: Ends | None = self.ends.value
+        return {} if value is None else value.rates
+
+    @property
+    def byte_rates(self) -> dict[str, float]:
+        """Bytes a second, by topic, as far as they are known."""
+        disks = self.known_disks
+        return {} if disks is None else disks.rates
 
 
 class View:

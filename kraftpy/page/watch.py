@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from kraftpy.client.security import NO_SECURITY, Secures
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES
+from kraftpy.page.model import Ends
 from kraftpy.page.survey import Gone, Survey
 
 IDLE_S = 60.0
@@ -40,8 +41,10 @@ INTERVALS_S = {
     "topic": 2.0,
     "group": 2.0,
     "disks": 10.0,
+    "ends": 2.0,
 }
 DISKS_S_PER_REPLICA = 0.003
+ENDS_S_PER_PARTITION = 0.001
 SILENT_INTERVAL_S = 2.0
 """While a broker doesn't answer; it is to be seen soon that it does again."""
 
@@ -49,14 +52,14 @@ logger = logging.getLogger(__name__)
 
 
 class Key(NamedTuple):
-    """A part: node, quorum, disks, groups, transactions, or the topic or group of a name."""
+    """A part: node, quorum, disks, ends, groups, transactions, or the topic or group of a name."""
 
     what: str
     name: str = ""
 
 
 NODE, QUORUM, DISKS, GROUPS = Key("node"), Key("quorum"), Key("disks"), Key("groups")
-TRANSACTIONS = Key("transactions")
+TRANSACTIONS, ENDS = Key("transactions"), Key("ends")
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ class Watch:
             "node": survey.node,
             "quorum": survey.quorum,
             "disks": survey.disks,
+            "ends": survey.ends,
             "groups": survey.groups,
             "transactions": survey.transactions,
             "topic": lambda: survey.topic(key.name),
@@ -204,6 +208,9 @@ def _interval_s(key: Key, value: Any) -> float:
             return SILENT_INTERVAL_S
         replicas = max(map(len, value.replicas.values()), default=0)
         return max(interval_s, DISKS_S_PER_REPLICA * replicas)
+    if key == ENDS and value is not None:
+        ends: Ends = value
+        return max(interval_s, ENDS_S_PER_PARTITION * ends.asked)
     return interval_s
 
 

@@ -148,6 +148,35 @@ def test_a_topic_and_a_group_have_pages_of_their_own(cluster: Cluster) -> None:
     assert (code, text.startswith('<div id="content"')) == (200, True)
 
 
+def test_what_is_written_and_not_read_has_a_rate() -> None:
+    with Broker() as broker:
+        bootstrap = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient(bootstrap)
+        for created in admin.create_topics([NewTopic("busy", 1), NewTopic("idle", 2)]).values():
+            created.result()
+        consumer = Consumer({**bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+        consumer.commit(offsets=[TopicPartition("busy", 0, 0)], asynchronous=False)
+        consumer.close()
+        producer = Producer(bootstrap)
+
+        def rates() -> list[float]:
+            for _ in range(20):
+                producer.produce("busy", b"x")
+            assert producer.flush(TIMEOUT_S) == 0
+            seen = status(broker.config)
+            topics = [each for each in seen["topics"] if each["topic"] == "busy"]
+            per_s = [each["records_per_s"] or 0 for each in topics]
+            return [*per_s, *(each["lag_per_s"] or 0 for each in seen["groups"] or [])]
+
+        wait_until(lambda: len(found := rates()) == 2 and min(found) > 0, "both are known")
+        seen = status(broker.config)
+        idle = next(each for each in seen["topics"] if each["topic"] == "idle")
+        assert idle["records_per_s"] == 0
+        assert seen["records_per_s"] > 0
+        # It rises for too short a time to be said.
+        assert not seen["groups"][0]["lag_rises"]
+
+
 def test_only_get_and_head_are_answered(cluster: Cluster) -> None:
     config = cluster.nodes[1].config
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "NONSENSE"):

@@ -6,6 +6,7 @@ Rendered HTML is read back by a parser that knows what a browser would do with i
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -21,6 +22,7 @@ from kraftpy.page.model import (
     BrokerProcess,
     ControllerProcess,
     Disks,
+    Ends,
     Event,
     Folder,
     Group,
@@ -41,6 +43,7 @@ from kraftpy.page.model import (
     problems,
 )
 from kraftpy.page.overview import overview
+from kraftpy.page.rates import UNKNOWN, Trend
 from kraftpy.page.topic_page import topic_page
 from kraftpy.page.view import Status, View
 from kraftpy.page.watch import Seen
@@ -96,6 +99,20 @@ class Read(HTMLParser):
         return [attributes["href"] or "" for name, attributes in self.tags if name == "a"]
 
 
+class Chips(Read):
+    """The classes of elements and the texts, in their order."""
+
+    def __init__(self, text: str) -> None:
+        self.parts: list[str | tuple[str | None]] = []
+        super().__init__(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.parts.append((dict(attrs).get("class"),))
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
 def partition(number: int, leader: int, isr: list[int], **changes: list[int]) -> Partition:
     moves = {"elr": [], "adding": [], "removing": [], **changes}
     return Partition(number, leader, 1, [1, 2, 3], isr, **moves)
@@ -122,6 +139,7 @@ def node(topics: list[Topic] | None = None, **changes: object) -> Node:
     return Node(1, **facts)  # type: ignore[arg-type]
 
 
+NO_DISKS = Disks({}, {}, {}, frozenset())
 NO_TRANSACTIONS = Transactions(0, 0, 0, (), frozenset())
 
 
@@ -192,7 +210,7 @@ def test_a_name_is_text_wherever_it_is(name: str) -> None:
             assert " ".join(printable(name).split()) in found.text
     for value in (
         status_json(everything, View({})),
-        topic_json(topic, Seen(of_topic), everything.known_disks, View({})),
+        topic_json(topic, Seen(of_topic), everything, View({})),
         group_json(name, Seen(detail), View({})),
     ):
         assert json.loads(json.dumps(value)) is not None
@@ -325,6 +343,58 @@ def test_an_unknown_number_is_not_shown_as_zero() -> None:
     assert status_json(asked, View({}))["groups"] is None
 
 
+def test_a_group_that_falls_behind_is_not_green() -> None:
+    topic = Topic("orders", False, 2, [partition(0, 1, [1, 2, 3])])
+    of = node([topic])
+
+    def chips(page: Page) -> dict[str, str | None]:
+        # A chip's kind, by the text in it.
+        found, kind = {}, None
+        for part in Chips(framed(page, of)).parts:
+            if isinstance(part, str):
+                found.setdefault(part, kind)
+            else:
+                kind = part[0]
+        return found
+
+    for trend, words, kind in (
+        (Trend(250.4, True), "Stable, lag rises", "chip warn"),
+        (Trend(250.4, False), "Stable", "chip ok"),
+        (UNKNOWN, "Stable", "chip ok"),
+    ):
+        group = Group("g", "classic", "Stable", 1, 1, {"orders": 3}, trend)
+        seen = status(of, [group])
+        for page in (
+            overview(seen, View({})),
+            topic_page(seen, topic, Seen(TopicDetail({0: 0}, {0: 5}, {})), View({})),
+        ):
+            assert chips(page)[words] == kind
+        shown_growth = "-" if trend.per_s is None else "+250/s"
+        assert shown_growth in read(overview(seen, View({})), of).text
+        (listed,) = status_json(seen, View({}))["groups"]
+        assert (listed["lag_per_s"], listed["lag_rises"]) == trend
+    empty = status(of, [Group("g", "classic", "Empty", 1, 0, {"orders": 3}, Trend(9, True))])
+    assert chips(overview(empty, View({})))["Empty"] == "chip quiet"
+
+
+def test_rates_are_shown_and_what_is_not_known_is_not_zero() -> None:
+    topics = [Topic(name, False, 2, [partition(0, 1, [1, 2, 3])]) for name in ("fast", "idle")]
+    of = node([*topics, Topic("new", False, 2, [partition(0, 1, [1, 2, 3])])])
+    seen = status(of)
+    disks = replace(seen.known_disks or NO_DISKS, rates={"fast": 2048.0, "idle": 0.0})
+    seen = seen._replace(ends=Seen(Ends({"fast": 1234.5, "idle": 0.0})), disks=Seen(disks))
+    found = status_json(seen, View({}))
+    rates = {
+        each["topic"]: (each["records_per_s"], each["bytes_per_s"]) for each in found["topics"]
+    }
+    assert rates == {"fast": (1234.5, 2048.0), "idle": (0.0, 0.0), "new": (None, None)}
+    assert (found["records_per_s"], found["bytes_per_s"]) == (1234.5, 2048.0)
+    assert status_json(status(of), View({}))["records_per_s"] is None
+    text = read(overview(seen, View({"topics": "records"})), of).text
+    assert "1,234" in text
+    assert text.index(" fast ") < text.index(" idle ") < text.index(" new ")
+
+
 def test_whose_which_keys_are_is_shown() -> None:
     half = SLOTS // 2
     members = tuple(Member(each, None, each, "h", {"orders": [0]}) for each in ("one", "two"))
@@ -435,10 +505,7 @@ def test_no_answer_is_large_however_large_the_cluster_is() -> None:
     wide = Topic("wide", False, 2, [partition(n, 1, [1, 2, 3]) for n in range(10_000)])
     detail = TopicDetail(*(dict.fromkeys(range(10_000), 10**12) for _ in range(2)), {})
     assert len(framed(topic_page(everything, wide, Seen(detail), View({})), of)) < 300_000
-    assert (
-        len(json.dumps(topic_json(wide, Seen(detail), everything.known_disks, View({}))))
-        < 1_000_000
-    )
+    assert len(json.dumps(topic_json(wide, Seen(detail), everything, View({})))) < 1_000_000
     positions = tuple(Position("wide", n, 10**12, 10**12, "m") for n in range(10_000))
     members = tuple(
         Member("m" * 100, None, "c" * 100, "h", {"wide": list(range(100))}) for _ in range(1000)

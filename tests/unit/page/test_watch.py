@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from kraftpy.page import watch as module
-from kraftpy.page.model import Disks
+from kraftpy.page.model import Disks, Ends
 from kraftpy.page.survey import Gone
-from kraftpy.page.watch import DISKS, GROUPS, NODE, QUORUM, Key, Seen, Watch
+from kraftpy.page.watch import DISKS, ENDS, GROUPS, NODE, QUORUM, Key, Seen, Watch
 from tests.waiting import wait_until
 
 NO_DISKS = Disks({}, {}, {}, frozenset())
@@ -27,6 +27,7 @@ class Asked:
         self.under_way = self.most_under_way = 0
         self.closed = 0
         self.takes_s = 0.0
+        self.partitions = 0
         self.fails: Exception | None = None
 
     def __call__(self, node_id: int, sources: object, security: object) -> Asked:
@@ -60,6 +61,10 @@ class Asked:
     async def disks(self) -> Disks:
         await self._ask("disks")
         return NO_DISKS
+
+    async def ends(self) -> Ends:
+        await self._ask("ends")
+        return Ends({}, self.partitions)
 
     async def topic(self, name: str) -> str:
         return await self._ask(f"topic {name}")
@@ -97,6 +102,16 @@ def test_an_answer_is_used_for_its_time_and_then_asked_for_again(asked: Asked) -
     wait_until(lambda: see(watch, GROUPS).value == "groups 2", "it was asked again")
     assert see(watch, DISKS).value is NO_DISKS
     assert asked.counts["disks"] == 1
+
+
+def test_the_ends_of_many_logs_are_asked_for_more_seldom(asked: Asked) -> None:
+    asked.partitions = 10_000
+    watch = Watch(1, [])
+    assert watch.look(ENDS, wait_s=5)[ENDS].value == Ends({}, 10_000)
+    watch.look(GROUPS, wait_s=5)
+    wait_until(lambda: watch.look(GROUPS, wait_s=5) and asked.counts["groups"] >= 3, "renewed")
+    assert module._interval_s(ENDS, watch.look(ENDS, wait_s=5)[ENDS].value) == 10
+    assert asked.counts["ends"] == 1
 
 
 def test_many_who_look_at_once_ask_once(asked: Asked) -> None:
