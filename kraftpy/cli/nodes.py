@@ -256,6 +256,8 @@ def _shared_settings(root: Path, brokers: int, voters: Mapping[int, str]) -> dic
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(max(1, replicas - 1)),
         # The first member of a group need not wait for others.
         "group.initial.rebalance.delay.ms": "0",
     }

@@ -65,6 +65,8 @@ from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.runtime import CoordinatorRuntime
+from kraftpy.server.coordination.share_coordinator import ShareCoordinator
+from kraftpy.server.coordination.share_persister import SharePersister
 from kraftpy.server.coordination.transaction_coordinator import TransactionCoordinator
 from kraftpy.server.coordination.transaction_questions import TransactionQuestions
 from kraftpy.server.network.addresses import (
@@ -139,11 +141,13 @@ class Broker:
         self.replicas: ReplicaManager
         self.groups: GroupCoordinator
         self.transactions: TransactionCoordinator
+        self.share_coordinator: ShareCoordinator
         self.coordinators: list[CoordinatorRuntime[Any]] = []
         self.peers = Peers(self)
         self.offset_forwarding = OffsetForwarding(self)
         self.write_markers = partial(write_markers, self)
         self.transaction_questions = TransactionQuestions(self)
+        self.share_persister = SharePersister(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, random_session_ids()
@@ -216,7 +220,8 @@ class Broker:
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
-        self.coordinators += [self.groups, self.transactions]
+        self.share_coordinator = ShareCoordinator(self)
+        self.coordinators += [self.groups, self.transactions, self.share_coordinator]
         file = self.config.with_dynamic({})  # The rest of the configuration is known to all.
         cluster_id = await self._membership.register(
             lambda: self.metadata,
@@ -257,6 +262,7 @@ class Broker:
             if timer is not None:
                 timer.cancel()
         self.listener.drain()
+        await self.share_persister.close()
         await self.peers.close()
         for coordinator in self.coordinators:
             await coordinator.stop()

@@ -35,6 +35,10 @@ _KEYS = {
     "auto.include.jmx.reporter": _JVM,
     "log.cleaner.threads": "compaction runs in one process, a partition at a time",
     "transaction.state.log.load.buffer.size": "the log is loaded in chunks of a fixed size",
+    "share.coordinator.threads": _ONE_LOOP,
+    "share.coordinator.load.buffer.size": "the log is loaded in chunks of a fixed size",
+    "share.coordinator.append.linger.ms": "what comes in a turn of the event loop is one batch",
+    "share.coordinator.cached.buffer.max.bytes": "no buffers are kept for writing",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
     "its time is over",
     "log.dir.failure.timeout.ms": _NOT_YET,

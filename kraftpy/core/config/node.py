@@ -18,13 +18,13 @@ from kraftpy.core.config.kinds import (
     text,
 )
 from kraftpy.core.config.settings import setting
-from kraftpy.core.config.transactions import TransactionSettings
+from kraftpy.core.config.share_coordinator import ShareCoordinatorSettings
 from kraftpy.core.security.principals import Principal
 from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings(TransactionSettings):
+class NodeSettings(ShareCoordinatorSettings):
     """The values of one node's settings."""
 
     # Who this node is and how it's reached.

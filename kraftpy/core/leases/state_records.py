@@ -6,6 +6,7 @@ snapshot without a value is a tombstone. Both keys name group, topic id and part
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -36,6 +37,12 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: bytes
     partition: int
+
+    @property
+    def coordinator_key(self) -> str:
+        """What its partition of `__share_group_state` is found by, and a FindCoordinator names."""
+        topic_id = urlsafe_b64encode(self.topic_id).decode().rstrip("=")
+        return f"{self.group_id}:{topic_id}:{self.partition}"
 
 
 class Snapshot(NamedTuple):

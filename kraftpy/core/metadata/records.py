@@ -34,7 +34,11 @@ OFFSETS_TOPIC = "__consumer_offsets"
 INDIVIDUAL_OFFSETS_TOPIC = "__individual_commit_offsets"
 """Its twin."""
 
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC, "__transaction_state"})
+SHARE_STATE_TOPIC = "__share_group_state"
+
+INTERNAL_TOPICS = frozenset(
+    {OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC, "__transaction_state", SHARE_STATE_TOPIC}
+)
 
 
 class ResourceType(IntEnum):

@@ -36,6 +36,7 @@ READS = Lane("reads", FORWARDED_CLIENT_ID)
 COMMITS = Lane("commits", FORWARDED_CLIENT_ID)
 MARKERS = Lane("markers", "kraftpy-markers")
 QUESTIONS = Lane("questions about transactions", "kraftpy-questions")
+STATE = Lane("the state of share groups", "kraftpy-state")
 
 
 class PeerHost(Protocol):
@@ -72,11 +73,22 @@ class Peers:
             if peer.connection is not None:
                 await peer.connection.close()
 
-    async def request(self, node_id: int, lane: Lane, message: Any, *, timeout_ms: int) -> Any:
-        """A broker's answer. Raises ConnectionLostError or KafkaError."""
+    async def request(
+        self,
+        node_id: int,
+        lane: Lane,
+        message: Any,
+        *,
+        timeout_ms: int,
+        version: int | None = None,
+    ) -> Any:
+        """A broker's answer. Raises ConnectionLostError or KafkaError.
+
+        `version` is one that all brokers know, None for the highest that both sides do.
+        """
         try:
             connection = await self.connection(node_id, lane)
-            answer = await connection.request(message, timeout_ms=timeout_ms)
+            answer = await connection.request(message, timeout_ms=timeout_ms, version=version)
         except (ConnectionLostError, KafkaError) as error:
             if (node_id, lane) not in self._silent and not self.closed:
                 self._silent.add((node_id, lane))

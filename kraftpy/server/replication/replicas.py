@@ -493,6 +493,18 @@ class ReplicaManager:
             )
         return read_committed(target, start_offset, max_bytes)
 
+    def delete_records_before(self, topic: str, partition: int, offset: int) -> None:
+        """Moves the start of a log that is led here, on its followers too, to what is committed.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        target = self.get(topic, partition)
+        if target is None or target.closed:
+            return
+        offset = min(offset, target.high_watermark)
+        if offset > target.log.log_start_offset:
+            target.delete_records_before(offset)
+
     def has_place(self, topic: str, partition: int, place: Place) -> bool:
         """Whether a replica's log up to there is what was read (`reading_along`)."""
         target = self.replica(topic, partition)

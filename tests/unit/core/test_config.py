@@ -155,7 +155,7 @@ def test_kafkas_own_example_file_is_accepted() -> None:
     config.check_complete()
     assert config.voters == (Voter(1, "localhost", 9093),)
     assert config.data_dirs == ("/tmp/kraft-combined-logs",)
-    assert len(config.ignored) == 5
+    assert len(config.ignored) == 3
     assert config.ignored[0].startswith("num.network.threads has no effect: a broker is one")
     assert config.num_network_threads == 3
     assert config.static["num.io.threads"] == "8"

@@ -100,6 +100,15 @@ class FakeLog:
         future, offset = self.held[number]
         future.set_result(offset)
 
+    def delete_records_before(self, topic: str, partition: int, offset: int) -> None:
+        batches, position = self.led[partition], 0
+        while position < len(batches):
+            header = read_batch_header(batches, position)
+            if header.last_offset >= offset:
+                break
+            position += header.size_bytes
+        del batches[:position]
+
     def read_batches(
         self, topic: str, partition: int, start_offset: int, max_bytes: int
     ) -> tuple[bytes, int]:

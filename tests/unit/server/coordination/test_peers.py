@@ -24,7 +24,7 @@ class Puppets(Peers):
             raise self.answer
         return SimpleNamespace(request=self._request)
 
-    async def _request(self, message: str, *, timeout_ms: int) -> str:
+    async def _request(self, message: str, *, timeout_ms: int, version: int | None) -> str:
         if isinstance(self.answer, Exception):
             raise self.answer
         return f"{message}: {self.answer}"
