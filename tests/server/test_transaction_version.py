@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kraftpy.core.metadata.levels import SHARE_VERSION
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
@@ -81,7 +82,7 @@ def test_old_clients_are_not_told_of_features_that_may_be_at_0(wire: Wire) -> No
     """Java before 3.9 ends upon them (KAFKA-17492). What is in use they may know."""
     told = features(wire).supported
     at_0 = {name for name, (lowest, _) in told.items() if lowest == 0}
-    assert at_0 == {FEATURE, COOPERATIVE_FEATURE}
+    assert at_0 == {FEATURE, COOPERATIVE_FEATURE, SHARE_VERSION}
     assert features(wire, 3).supported.keys() == told.keys() - at_0
     assert features(wire, 3).in_use == features(wire).in_use
 

@@ -28,13 +28,14 @@ The levels:
 5. Users have SCRAM credentials (`security_commands`), and there are ACLs (`acl_commands`). What a
    client changes names the version of the ACLs that allowed it.
 6. Clients have quotas (`quota_commands`), and there are delegation tokens (`token_commands`).
+7. Brokers serve share groups. `share.version` begins with 1, once, as `transaction.version` did.
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 6
+LEVEL = 7
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -56,6 +57,9 @@ QUOTAS_AND_TOKENS = 6
 """The level from which on the metadata says how much of a broker clients may have, and who has a
 token."""
 
+SHARE_GROUPS = 7
+"""The level from which on brokers serve share groups."""
+
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""
 
@@ -64,6 +68,13 @@ TRANSACTION_VERSION = "transaction.version"
 
 TRANSACTION_VERSION_BEGINS = 2
 """What level 2 begins with, also in later releases: they read old journals to the same end."""
+
+
+SHARE_VERSION = "share.version"
+"""The feature that says whether there are share groups (KIP-932)."""
+
+SHARE_VERSION_BEGINS = 1
+"""What level 7 begins with, also in later releases."""
 
 
 class LaterReleaseError(Exception):

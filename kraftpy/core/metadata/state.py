@@ -77,6 +77,9 @@ from kraftpy.core.metadata.commands.codec import TYPE, has_newer_fields
 from kraftpy.core.metadata.levels import (
     COOPERATIVE_BEGINS,
     LEVEL,
+    SHARE_GROUPS,
+    SHARE_VERSION,
+    SHARE_VERSION_BEGINS,
     TRANSACTION_VERSION,
     TRANSACTION_VERSION_BEGINS,
     TRANSACTIONS,
@@ -206,6 +209,7 @@ def _barrier(
 _FEATURES = (
     (TRANSACTIONS, TRANSACTION_VERSION, TRANSACTION_VERSION_BEGINS),
     (TWINS, COOPERATIVE_FEATURE, COOPERATIVE_BEGINS),
+    (SHARE_GROUPS, SHARE_VERSION, SHARE_VERSION_BEGINS),
 )
 """The metadata level at which a feature comes, its name, and its level in the beginning."""
 

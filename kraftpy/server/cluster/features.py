@@ -10,6 +10,8 @@ of these has one level, so none can be raised or lowered.
   isn't among the levels in use. All nodes know it from a metadata level on, and it begins with 2.
 * `kraftpy.cooperative` is kraftpy's own: brokers serve cooperative consumption, so clients may ask
   for it. At level 1 those are slices in fetches, and claims in commits of either kind.
+* `share.version` says whether there are share groups (KIP-932): at 0 their APIs are hidden from
+  clients, and who asks for one nevertheless is answered with UNSUPPORTED_VERSION.
 * `kraftpy.metadata.level` is kraftpy's own: what may be in the metadata
   (`kraftpy.core.metadata.levels`); an operator raises it, and it never falls.
 """
@@ -21,7 +23,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata import LEVEL
-from kraftpy.core.metadata.levels import TRANSACTION_VERSION, TRANSACTIONS, TWINS
+from kraftpy.core.metadata.levels import (
+    SHARE_GROUPS,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    TRANSACTIONS,
+    TWINS,
+)
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE, METADATA_LEVEL_FEATURE
 
 if TYPE_CHECKING:
@@ -41,9 +50,19 @@ COOPERATIVE_MAX = 1
 """The highest level of `kraftpy.cooperative` that this release serves; at 0 nobody hears of it."""
 
 ADJUSTABLE: Mapping[str, int] = MappingProxyType(
-    {TRANSACTION_VERSION: TRANSACTIONS, COOPERATIVE_FEATURE: TWINS}
+    {
+        TRANSACTION_VERSION: TRANSACTIONS,
+        COOPERATIVE_FEATURE: TWINS,
+        SHARE_VERSION: SHARE_GROUPS,
+    }
 )
 """The features that can be raised and lowered, with the metadata level that this takes."""
+
+SHARE_VERSION_MAX = 1
+"""The highest level of `share.version` that this release serves."""
+
+SHARE_GROUP_APIS = frozenset((*range(76, 80), *range(83, 88), *range(90, 93)))
+"""The keys of APIs that there are for share groups alone."""
 
 _FIXED: Mapping[str, int] = MappingProxyType(
     {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 33}
@@ -57,6 +76,7 @@ def supported() -> dict[str, Levels]:
         **{name: Levels(level, level) for name, level in _FIXED.items()},
         TRANSACTION_VERSION: Levels(0, _TRANSACTION_VERSION_MAX),
         **cooperative,
+        SHARE_VERSION: Levels(0, SHARE_VERSION_MAX),
         METADATA_LEVEL_FEATURE: Levels(1, LEVEL),
     }
 
@@ -67,3 +87,22 @@ def levels_in_use(metadata: MetadataState) -> dict[str, int]:
     if not COOPERATIVE_MAX:
         del adjustable[COOPERATIVE_FEATURE]
     return {**_FIXED, **adjustable, METADATA_LEVEL_FEATURE: metadata.level}
+
+
+def has_share_groups(metadata: MetadataState) -> bool:
+    """Whether the cluster has share groups."""
+    return metadata.features.get(SHARE_VERSION, 0) >= 1
+
+
+def require_share_groups(metadata: MetadataState) -> None:
+    """Raises KafkaError if the cluster has no share groups."""
+    if not has_share_groups(metadata):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the cluster has no share groups: the feature {SHARE_VERSION} is at level 0",
+        )
+
+
+def hidden_apis(metadata: MetadataState) -> frozenset[int]:
+    """The keys of APIs that clients aren't told of, by the levels of the cluster's features."""
+    return frozenset() if has_share_groups(metadata) else SHARE_GROUP_APIS

@@ -2,7 +2,9 @@
 
 From version 3 on it also says which features the cluster has (KIP-584, `server.cluster.features`).
 Version 3 leaves out those that may be at level 0: Java clients before 3.9 end upon them
-(KAFKA-17492). A feature at level 0 is not among those in use.
+(KAFKA-17492). A feature at level 0 is not among those in use. APIs that are for share groups alone
+are left out while `share.version` is at 0.
+
 From version 5 on a client may say which cluster and which node it believes to talk to, both or
 neither: another one than this is answered with REBOOTSTRAP_REQUIRED, so that a client whose
 broker's address was given to somebody else looks for its cluster again.
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
-from kraftpy.server.cluster.features import levels_in_use, supported
+from kraftpy.server.cluster.features import hidden_apis, levels_in_use, supported
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 
@@ -54,6 +56,9 @@ def api_versions(
     ):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     response = broker.dispatcher.api_versions(ErrorCode.NONE)
+    hidden = hidden_apis(broker.metadata)
+    if hidden:
+        response.api_keys = [each for each in response.api_keys if each.api_key not in hidden]
     response.supported_features = [
         ApiVersionsResponse.SupportedFeatureKey(name, *known)
         for name, known in supported().items()
