@@ -6,7 +6,8 @@ snapshot without a value is a tombstone. Both keys name group, topic id and part
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -27,6 +28,9 @@ _VALUE_VERSION = 0
 
 _WRITTEN_STATES = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
+# An id is 16 bytes in base64 without padding: of the last letter two bits count.
+_KEY = re.compile(r"(.*\S.*):([A-Za-z0-9_-]{21}[AQgw]):(-?[0-9]{1,10})", re.ASCII | re.DOTALL)
+
 NO_OFFSET = -1
 """The start offset of a partition that nobody has begun to read."""
 
@@ -43,6 +47,15 @@ class ShareKey(NamedTuple):
         """What its partition of `__share_group_state` is found by, and a FindCoordinator names."""
         topic_id = urlsafe_b64encode(self.topic_id).decode().rstrip("=")
         return f"{self.group_id}:{topic_id}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> ShareKey:
+        """That of a `coordinator_key`; a group's name may have colons. Raises ValueError."""
+        found = _KEY.fullmatch(text)
+        if found is None:
+            raise ValueError("the key of a share-partition is group:topicId:partition")
+        group_id, topic_id, partition = found.groups()
+        return cls(group_id, urlsafe_b64decode(topic_id + "=="), int(partition))
 
 
 class Snapshot(NamedTuple):

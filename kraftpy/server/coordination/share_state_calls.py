@@ -7,13 +7,15 @@ The APIs are those of KIP-932. Which version is sent isn't negotiated: the level
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kraftpy.core.leases.share_state import Summary
 from kraftpy.core.leases.state import UNKNOWN, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.core.leases.table import StateBatch
+from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import (
     DeleteShareGroupStateRequest,
@@ -51,6 +53,17 @@ class ReadSummary(NamedTuple):
 
 
 Call: TypeAlias = Initialize | Read | StateWrite | Delete | ReadSummary
+
+KINDS: Mapping[ApiKey, type[Call]] = MappingProxyType(
+    {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: Initialize,
+        ApiKey.READ_SHARE_GROUP_STATE: Read,
+        ApiKey.WRITE_SHARE_GROUP_STATE: StateWrite,
+        ApiKey.DELETE_SHARE_GROUP_STATE: Delete,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ReadSummary,
+    }
+)
+"""What each of the APIs asks for."""
 
 PersistedState: TypeAlias = StateAnswer
 

@@ -1,4 +1,4 @@
-"""Consumer groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
+"""Consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
 OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
 
 This module turns versions into one form and errors into the place where each response has them; the
@@ -22,7 +22,6 @@ from kraftpy.core.groups.group import GroupState
 from kraftpy.core.groups.individual.requests import ManyClaims
 from kraftpy.core.metadata.records import OFFSETS_TOPIC
 from kraftpy.core.security.acls import Operation, Resource
-from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -32,8 +31,6 @@ from kraftpy.protocol.messages import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -75,80 +72,15 @@ _LEAVING_TOGETHER = 1_000
 _STATES = {each.value.lower() for each in (*GroupState, *ConsumerGroupState)}
 _TYPES = {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
 
-GROUP_KEY = 0
-TRANSACTION_KEY = 1
-
-# FindCoordinator waits this long for its own partition to load: clients back off for longer when
-# they are sent to a coordinator that isn't ready.
-LOAD_WAIT_S = 5.0
-
-_FIRST_BATCHED_FIND = 4
 _FIRST_BATCHED_LEAVE = 3
 _FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10  # OffsetCommit and OffsetFetch (KIP-848)
 
-# Where there are no transactions yet, a producer with a transactional id is to end at once. All do
-# upon UNSUPPORTED_VERSION but librdkafka 2, which asks again for ever unless the error is that of a
-# missing authorization.
-_VERSION_OF_LIBRDKAFKA = 2
-
-Coordinator = FindCoordinatorResponse.Coordinator
 Offsets = list[tuple[str, list[OffsetRow]]]
 _Leaving = LeaveGroupRequest.MemberIdentity
 Wanted = list[tuple[str, list[int]]]
-
-
-@handles(ApiKey.FIND_COORDINATOR, long=True)
-async def find_coordinator(
-    broker: Broker, ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
-    """Where each group or transactional id is coordinated; the first call makes the topic."""
-    deadline_s = broker.loop.time() + LOAD_WAIT_S
-    if ctx.api_version >= _FIRST_BATCHED_FIND:
-        keys = await distinct(request.coordinator_keys)
-        pace = Pace()
-        coordinators = []
-        for key in keys:
-            coordinators.append(await _find(broker, ctx, request.key_type, key, deadline_s))
-            await pace.keep()
-        return FindCoordinatorResponse(coordinators=coordinators)
-    found = await _find(broker, ctx, request.key_type, request.key, deadline_s)
-    return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
-    )
-
-
-async def _find(
-    broker: Broker, ctx: RequestContext, key_type: int, key: str, deadline_s: float
-) -> Coordinator:
-    try:
-        if key_type == TRANSACTION_KEY and not broker.serves_transactions:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                if ctx.api_version == _VERSION_OF_LIBRDKAFKA
-                else ErrorCode.UNSUPPORTED_VERSION,
-                NO_TRANSACTIONS_YET,
-            )
-        if key_type == GROUP_KEY:
-            node_id = await broker.groups.coordinator_of(key, deadline_s)
-        elif key_type == TRANSACTION_KEY:
-            node_id = await broker.transactions.coordinator_of(key, deadline_s)
-        else:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
-            )
-        for node in broker.reachable_nodes(ctx):
-            if node.node_id == node_id:
-                return Coordinator(key, node_id, node.host, node.port, ErrorCode.NONE, None)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
-    except KafkaError as error:
-        return Coordinator(key, -1, "", -1, error.code, error.message)
 
 
 @handles(ApiKey.JOIN_GROUP)

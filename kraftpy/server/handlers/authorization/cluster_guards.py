@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from kraftpy.core.metadata import ResourceType
@@ -31,6 +32,7 @@ from kraftpy.protocol.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kraftpy.server.coordination.share_state_calls import KINDS
 from kraftpy.server.handlers.authorization.guards import (
     CLUSTER_DENIED,
     Check,
@@ -42,6 +44,7 @@ from kraftpy.server.handlers.authorization.guards import (
 from kraftpy.server.handlers.configs import BROKER_LOGGER
 from kraftpy.server.handlers.quotas import altered
 from kraftpy.server.handlers.rights import DENIED
+from kraftpy.server.handlers.share_state import denied
 
 for _key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
     leaves_open(_key, "none")
@@ -125,6 +128,10 @@ def _split(
 
 
 # -- answers that have no place for one error
+
+
+for _state_key, _kind in KINDS.items():
+    denies(_state_key)(partial(denied, _kind, error=CLUSTER_DENIED))
 
 
 @denies(ApiKey.ALTER_REPLICA_LOG_DIRS)

@@ -41,6 +41,7 @@ from kraftpy.protocol.messages import (
     SyncGroupResponse,
 )
 from kraftpy.server.handlers.authorization.guards import (
+    CLUSTER_DENIED,
     GROUP_DENIED,
     TOPIC_DENIED,
     TRANSACTION_DENIED,
@@ -51,11 +52,10 @@ from kraftpy.server.handlers.authorization.guards import (
     joined,
     leaves_open,
 )
-from kraftpy.server.handlers.groups import TRANSACTION_KEY
+from kraftpy.server.handlers.coordinators import FIRST_BATCHED_FIND, SHARE_KEY, TRANSACTION_KEY
 
 READ, DELETE, DESCRIBE = Operation.READ, Operation.DELETE, Operation.DESCRIBE
 
-_FIRST_BATCHED_FIND = 4
 _FIRST_FETCH_WITH_TOP_ERROR = 2
 _FIRST_FETCH_OF_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
@@ -67,7 +67,8 @@ leaves_open(
 
 
 @guards(
-    ApiKey.FIND_COORDINATOR, rights="Group DESCRIBE, or TransactionalId DESCRIBE, as the key is"
+    ApiKey.FIND_COORDINATOR,
+    rights="Group DESCRIBE, TransactionalId DESCRIBE or Cluster CLUSTER_ACTION, as the key is",
 )
 def find_coordinator(check: Check, request: FindCoordinatorRequest) -> Generator[None, None, Any]:
     """Each key by itself."""
@@ -75,7 +76,17 @@ def find_coordinator(check: Check, request: FindCoordinatorRequest) -> Generator
     if request.key_type == TRANSACTION_KEY:
         resource_type, error = Resource.TRANSACTIONAL_ID, TRANSACTION_DENIED
     kinds = FindCoordinatorResponse
-    if check.ctx.api_version < _FIRST_BATCHED_FIND:
+    if request.key_type == SHARE_KEY and not check.cluster(Operation.CLUSTER_ACTION):
+        error = CLUSTER_DENIED
+        return kinds(
+            coordinators=elements(
+                request.coordinator_keys,
+                lambda key: kinds.Coordinator(key, -1, "", -1, error, error.message),
+            )
+        )
+    if request.key_type == SHARE_KEY:
+        return None
+    if check.ctx.api_version < FIRST_BATCHED_FIND:
         if check.may(DESCRIBE, resource_type, request.key):
             return None
         return kinds(error_code=error, error_message=error.message, node_id=-1, host="", port=-1)
