@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from kraftpy.core.security.acls import CLUSTER_NAME, Operation, Resource
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
+from tests.server.share_state import request_of
 from tests.server.wire import TIMEOUT_S, Wire
 
 Op = Operation
@@ -304,6 +306,10 @@ def _partitions(name: str) -> Any:
     return kinds([kinds.CreatePartitionsTopic(name, 3, None)], 5_000)
 
 
+def _share_state(key: ApiKey, fields: tuple[Any, ...], name: str) -> Any:
+    return request_of(key, name, bytes(range(16)), (0, *fields))
+
+
 def _scram(name: str) -> Any:
     kinds = m.AlterUserScramCredentialsRequest
     return kinds([], [kinds.ScramCredentialUpsertion(name, 1, 4096, b"salt", bytes(32))])
@@ -345,6 +351,14 @@ CASES = [
         3,
         lambda name: m.FindCoordinatorRequest(name, 1),
         one((X, Op.DESCRIBE)),
+    ),
+    Case(
+        K.FIND_COORDINATOR,
+        6,
+        lambda name: m.FindCoordinatorRequest(
+            key_type=2, coordinator_keys=[f"{name}:AAECAwQFBgcICQoLDA0ODw:0"]
+        ),
+        one((C, Op.CLUSTER_ACTION)),
     ),
     Case(K.JOIN_GROUP, 9, _join, one((G, Op.READ))),
     Case(K.HEARTBEAT, 4, lambda name: m.HeartbeatRequest(name, 1, "nobody"), one((G, Op.READ))),
@@ -504,6 +518,16 @@ CASES = [
         lambda _: m.DescribeTopicPartitionsRequest(),
         one((T, Op.DESCRIBE)),
         silent=True,
+    ),
+    *(
+        Case(key, version, partial(_share_state, key, fields), one((C, Op.CLUSTER_ACTION)))
+        for key, version, fields in (
+            (K.INITIALIZE_SHARE_GROUP_STATE, 0, (0, -1)),
+            (K.READ_SHARE_GROUP_STATE, 0, (0,)),
+            (K.WRITE_SHARE_GROUP_STATE, 1, (0, 0, 0, 0, ())),
+            (K.DELETE_SHARE_GROUP_STATE, 0, ()),
+            (K.READ_SHARE_GROUP_STATE_SUMMARY, 1, (0,)),
+        )
     ),
 ]
 

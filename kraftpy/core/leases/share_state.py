@@ -52,6 +52,10 @@ class ShareState:
         self._runs = Runs(max(snapshot.start_offset, 0))
         self._put(snapshot.batches)
 
+    def __len__(self) -> int:
+        """In how many runs its offsets are."""
+        return len(self._runs.firsts)
+
     def apply(self, update: Update) -> None:
         """Takes in what has changed."""
         self.updates += 1

@@ -13,7 +13,8 @@ is its contract with the shell, `share_state` says how writes add up. Rules:
   `QUEUE_MAX`, and is judged when it lands: what can be written then is one batch.
 * After so many updates a snapshot is written, and of a partition that has some but gets no more
   after a while. Below the oldest snapshot that counts nothing of the log is needed; one counts when
-  it is committed, and until its successor is.
+  it is committed, and until its successor is. One that many records of others have come behind is
+  written anew, or the log would have to be kept for it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ from kraftpy.protocol.records import Buffer
 
 QUEUE_MAX = 64
 
-# A leader has fewer records out than that; its writes are of a loop turn.
-BATCHES_MAX = 10_000
+# A leader has at most so many records out (group.share.partition.max.record.locks). To take in that
+# many takes 25 ms, which is the longest that others have to wait.
+BATCHES_MAX = 4_000
+# What a share-partition may have of them, with those that a start offset has yet to pass.
+RUNS_MAX = 4 * BATCHES_MAX
 
 ANY_EPOCH = -1
 """An epoch that isn't looked at."""
@@ -58,6 +62,10 @@ NO_LEADER_EPOCH = -1
 
 # So many snapshots of partitions that get no more updates are written in one go.
 COLD_TOGETHER = 100
+
+# A snapshot is written anew once so many records are behind it, and some for each share-partition.
+OUTDATED_AFTER_MIN = 1_000
+_OUTDATED_AFTER_EACH = 4
 
 
 class ShareStateConfig(NamedTuple):
@@ -103,6 +111,7 @@ class _Batch:
         self.now: Summary | None = None
         """What it is after these records, None: there is none."""
         self.epoch = 0
+        self._batches = 0
         self._updates = 0
         self._config = config
         self._before = state
@@ -111,11 +120,18 @@ class _Batch:
             self.epoch = state.epoch
             self._updates = state.updates
 
+    def is_full(self, more: int) -> bool:
+        """Whether so many batches of offsets are too many, with those that there are."""
+        runs = 0 if self._before is None else len(self._before)
+        together = self._batches + more
+        return runs + together > RUNS_MAX or (0 < self._batches and together > BATCHES_MAX)
+
     def change(self, write: StateWrite) -> None:
         """Writes what has changed, or a snapshot with it when that is due."""
         now = self.now
         assert now is not None
         update = Update(self.epoch, *write[1:4], tuple(write.batches))
+        self._batches += len(update.batches)
         self.records.append(update)
         if self._updates >= self._config.updates_per_snapshot:
             state = self._after()
@@ -157,7 +173,16 @@ class _Batch:
 Judge = Callable[[_Batch], ErrorCode]
 
 
+def _end(batch: _Batch) -> ErrorCode:
+    """Nothing is kept any more."""
+    if batch.now is not None:
+        batch.begin(None)
+    return ErrorCode.NONE
+
+
 class _Request(NamedTuple):
+    """`token`: None if nobody waits for the answer."""
+
     token: object
     judge: Judge
     is_read: bool
@@ -252,6 +277,8 @@ class ShareStateMachine:
                 return ErrorCode.FENCED_LEADER_EPOCH
             if write.state_epoch != ANY_EPOCH and write.state_epoch < known.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
+            if batch.is_full(len(write.batches)):
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             batch.change(write)
             return ErrorCode.NONE
 
@@ -278,12 +305,14 @@ class ShareStateMachine:
     def delete(self, token: object, key: ShareKey, now_ms: int) -> Effects[ShareRecord]:
         """DeleteShareGroupState; it is no error if there is none."""
 
-        def judge(batch: _Batch) -> ErrorCode:
-            if batch.now is not None:
-                batch.begin(None)
-            return ErrorCode.NONE
+        return self._submit(key, _Request(token, _end, is_read=False), now_ms)
 
-        return self._submit(key, _Request(token, judge, is_read=False), now_ms)
+    def drop(self, keys: Iterable[ShareKey], now_ms: int) -> tuple[int, Effects[ShareRecord]]:
+        """The same of many, for nobody; and how many there were."""
+        known = [key for key in keys if key in self._states]
+        for key in known:
+            self._take_in(key, _Request(None, _end, is_read=False), now_ms)
+        return len(known), self._out.take()
 
     def summary(self, key: ShareKey) -> Summary:
         """ReadShareGroupStateSummary, of what is committed."""
@@ -297,14 +326,21 @@ class ShareStateMachine:
     # -- deciding and writing
 
     def _submit(self, key: ShareKey, request: _Request, now_ms: int) -> Effects[ShareRecord]:
+        self._take_in(key, request, now_ms)
+        return self._out.take()
+
+    def _take_in(self, key: ShareKey, request: _Request, now_ms: int) -> None:
         lane = self._lanes.setdefault(key, _Lane())
-        if len(lane.waiting) >= QUEUE_MAX:
-            self._out.reply(request.token, StateAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if len(lane.waiting) >= QUEUE_MAX and request.token is not None:
+            self._tell(request, StateAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             lane.waiting.append(request)
             if not lane.is_writing:
                 self._decide(key, lane, now_ms)
-        return self._out.take()
+
+    def _tell(self, request: _Request, answer: StateAnswer) -> None:
+        if request.token is not None:
+            self._out.reply(request.token, answer)
 
     def _decide(self, key: ShareKey, lane: _Lane, now_ms: int) -> None:
         """Judges all that waits, and writes what follows."""
@@ -313,7 +349,7 @@ class ShareStateMachine:
         allowed: list[_Request] = []
         for request in requests:
             if error := request.judge(batch):
-                self._out.reply(request.token, StateAnswer(error))
+                self._tell(request, StateAnswer(error))
             else:
                 allowed.append(request)
         if batch.records:
@@ -337,7 +373,7 @@ class ShareStateMachine:
 
         def failed(error: ErrorCode, now_ms: int) -> None:
             for request in requests:
-                self._out.reply(request.token, StateAnswer(write_error(error)))
+                self._tell(request, StateAnswer(write_error(error)))
 
         records = tuple(ShareRecord(key, value) for value in values)
         write = self._out.write(records, (), committed, failed)
@@ -352,7 +388,7 @@ class ShareStateMachine:
                 else:
                     epoch, start = state.state_epoch, state.start_offset
                     answer = StateAnswer(ErrorCode.NONE, epoch, start, state.batches())
-            self._out.reply(request.token, answer)
+            self._tell(request, answer)
 
     def _go_on(self, key: ShareKey, lane: _Lane, now_ms: int) -> None:
         lane.is_writing = False
@@ -391,6 +427,24 @@ class ShareStateMachine:
         """Below this offset nothing of the log is needed any more."""
         return min(self._snapshots_at.values(), default=self._end_offset)
 
+    def outdated(self) -> list[ShareKey]:
+        """Those whose snapshots hold back a log that could be much shorter."""
+        after = OUTDATED_AFTER_MIN + _OUTDATED_AFTER_EACH * len(self._states)
+        before = self._end_offset - after
+        return [key for key, offset in self._snapshots_at.items() if offset < before]
+
+    def renew(self, keys: Iterable[ShareKey], now_ms: int) -> tuple[int, Effects[ShareRecord]]:
+        """Writes snapshots of these, but those with a write under way; and of how many."""
+        known = [key for key in keys if key in self._states and key not in self._lanes]
+        for key in known:
+            self._write_snapshot(key, now_ms)
+        return len(known), self._out.take()
+
+    def _write_snapshot(self, key: ShareKey, now_ms: int) -> None:
+        lane = self._lanes[key] = _Lane()
+        state = self._states[key]
+        self._write(key, lane, [state.snapshot(now_ms, state.epoch + 1)], ())
+
     def _watch(self, key: ShareKey, now_ms: int) -> None:
         state = self._states.get(key)
         if state is None or not state.updates:
@@ -407,9 +461,7 @@ class ShareStateMachine:
             if key is None:
                 break
             if key not in self._lanes:  # else it is watched anew when that has landed
-                lane = self._lanes[key] = _Lane()
-                state = self._states[key]
-                self._write(key, lane, [state.snapshot(now_ms, state.epoch + 1)], ())
+                self._write_snapshot(key, now_ms)
         return self._out.take()
 
     def shift_deadlines(self, delta_ms: int) -> None:
@@ -420,7 +472,7 @@ class ShareStateMachine:
             self._settle(write, error, now_ms)
         for lane in self._lanes.values():
             for request in lane.waiting:
-                self._out.reply(request.token, StateAnswer(error))
+                self._tell(request, StateAnswer(error))
         return self._out.take()._replace(writes=[])
 
 

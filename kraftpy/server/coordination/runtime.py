@@ -44,9 +44,10 @@ log = logging.getLogger(__name__)
 
 READ_ALONG_INTERVAL_S = 1.0
 _CLOCK_STEP_MS = 1_000
-_EXPIRE_TOGETHER = 200
+_SWEPT_TOGETHER = 200
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 # Gets the machine, the token by which to reply, and the time.
 Operation = Callable[[M, asyncio.Future[T], int], Effects[Any]]
@@ -373,25 +374,36 @@ class CoordinatorRuntime(Generic[M]):
         clock was set: one that was set wrong must not delete what nobody can bring back.
         """
         self.now_ms()
-        if self._loop.time() - self.clock_set_s < interval_s:
-            return
+        if self._loop.time() - self.clock_set_s >= interval_s:
+            await self.sweep(f"{what} expired", keys, expire)
+
+    async def sweep(
+        self,
+        what: str,
+        keys: Callable[[M], Iterable[K]],
+        work: Callable[[M, list[K], int], tuple[int, Effects[Any]]],
+    ) -> None:
+        """Has every machine do something with its keys, some at a time.
+
+        `work` tells with how many of these, and `what` what has become of them.
+        """
         for partition in list(self._partitions.values()):
             machine = partition.machine
             if machine is None:
                 continue
-            expired = 0
+            done = 0
             left = iter(keys(machine))
-            while some := list(islice(left, _EXPIRE_TOGETHER)):
+            while some := list(islice(left, _SWEPT_TOGETHER)):
                 now_ms = self.now_ms()
-                count, effects = expire(machine, some, now_ms)
-                expired += count
+                count, effects = work(machine, some, now_ms)
+                done += count
                 partition.carry_out(effects, now_ms)
                 await asyncio.sleep(0)
                 if partition.machine is not machine:
                     break
             else:
-                if expired:
-                    log.info("%s: %d %s expired", partition, expired, what)
+                if done:
+                    log.info("%s: %d %s", partition, done, what)
 
     # -- time
 

@@ -4,7 +4,8 @@ What a request does is `ShareStateMachine`'s to decide; here is which of its ope
 What all coordinators have in common is in `runtime`, the way here from other brokers in
 `share_persister` and `handlers.share_state`.
 
-* Nothing is kept of a partition that isn't there.
+* Nothing is kept of a partition that isn't there, nor of one that is gone, also if it went while
+  nobody coordinated. (Who leads knows of all topics that those before have known of.)
 * The head of a log leaves once nothing of it is needed any more: all that counts has been written
   anew behind it, and is committed.
 * What is told of a write that isn't committed in time is that the coordinator isn't available: who
@@ -18,6 +19,7 @@ import logging
 from typing import Any, Protocol
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.coordination import Effects
 from kraftpy.core.leases.share_state import Summary
 from kraftpy.core.leases.state import (
     ShareStateCodec,
@@ -26,10 +28,11 @@ from kraftpy.core.leases.state import (
     StateAnswer,
     StateWrite,
 )
-from kraftpy.core.leases.state_records import ShareKey
+from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.internal_topic import InternalTopic
+from kraftpy.server.coordination.loading import Loading
 from kraftpy.server.coordination.partition import CoordinatorLog, PartitionLog
 from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host
 
@@ -85,6 +88,8 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
         )
         logs = [CoordinatorLog(SHARE_STATE_TOPIC, ShareStateCodec())]
         super().__init__(host, "share", topic, logs, self._new_machine)
+        self._is_dropping_due = False
+        self._dropping: asyncio.Task[None] | None = None
 
     def _new_machine(self, leader_epoch: int) -> ShareStateMachine:
         config = self._host.config
@@ -103,6 +108,13 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
             lambda: config.share_coordinator_state_topic_prune_interval_ms / 1000, self.prune
         )
 
+    async def stop(self) -> None:
+        """Answers every parked request with NOT_COORDINATOR and stops."""
+        if self._dropping is not None:
+            self._dropping.cancel()
+            await asyncio.gather(self._dropping, return_exceptions=True)
+        await super().stop()
+
     @property
     def write_timeout_ms(self) -> int:
         return self._host.config.share_coordinator_write_timeout_ms
@@ -114,8 +126,43 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
         """There are no messages to other brokers."""
         raise NotImplementedError
 
+    # -- what isn't needed any more
+
+    def topic_deleted(self, name: str) -> None:
+        """A topic is gone, and with it what groups have done there."""
+        super().topic_deleted(name)
+        self._drop_soon()
+
+    def tell_loaded(self, loading: Loading[ShareStateMachine], machine: ShareStateMachine) -> None:
+        """Topics may have gone since its last coordinator has."""
+        self._drop_soon()
+
+    def _drop_soon(self) -> None:
+        self._is_dropping_due = True
+        if self._dropping is None or self._dropping.done():
+            self._dropping = self._loop.create_task(self._drop())
+
+    async def _drop(self) -> None:
+        """Drops what is kept of topics that are gone."""
+        while self._is_dropping_due:
+            self._is_dropping_due = False
+            await self.sweep(
+                "partitions of share groups dropped: their topics are gone",
+                lambda machine: list(machine.keys()),
+                self._drop_gone,
+            )
+
+    def _drop_gone(
+        self, machine: ShareStateMachine, keys: list[ShareKey], now_ms: int
+    ) -> tuple[int, Effects[ShareRecord]]:
+        topics = self._host.metadata.topics_by_id
+        return machine.drop([key for key in keys if key.topic_id not in topics], now_ms)
+
     async def prune(self) -> None:
-        """Cuts off what isn't needed of the logs any more; it also runs by itself."""
+        """Cuts off what isn't needed of the logs any more; it also runs by itself.
+
+        What holds them back is written anew, so that more can be cut off the next time.
+        """
         for index, machine in list(self.machines()):
             try:
                 self._host.replicas.delete_records_before(
@@ -124,6 +171,11 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
             except KafkaError as error:
                 log.warning("%s-%d can't be pruned: %s", SHARE_STATE_TOPIC, index, error)
             await asyncio.sleep(0)  # where a log starts is durable: others come in between
+        await self.sweep(
+            "snapshots of partitions of share groups written anew",
+            ShareStateMachine.outdated,
+            ShareStateMachine.renew,
+        )
 
     # -- requests: each raises KafkaError if the key isn't (or isn't yet) coordinated here
 
