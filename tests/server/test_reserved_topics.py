@@ -10,9 +10,11 @@ from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import FORCE_INTERNAL_TAG, YES
+from tests.server.share_state import Share
 from tests.server.wire import Wire, produce
 
 NAME = "__consumer_offsets"
+STATE = "__share_group_state"
 TOPIC = 2
 GROUP = "group"
 TIMEOUT_MS = 10_000
@@ -86,7 +88,7 @@ def test_a_tagged_field_deletes_them_on_purpose(wire: Wire) -> None:
     assert committed(wire) == -1
 
 
-@pytest.mark.parametrize("name", [NAME, "__transaction_state"])
+@pytest.mark.parametrize("name", [NAME, "__transaction_state", STATE])
 def test_they_are_not_created_or_grown_like_a_clients(wire: Wire, name: str) -> None:
     creating = m.CreateTopicsRequest
     request = creating([creating.CreatableTopic(name, 1, 1)], TIMEOUT_MS, False)
@@ -158,3 +160,37 @@ def test_also_where_all_settings_are_replaced(
     resource = request.AlterConfigsResource(TOPIC, NAME, entries)
     (answer,) = wire.call(ApiKey.ALTER_CONFIGS, 2, request([resource])).responses
     assert answer.error_code == code, answer.error_message
+
+
+def configured(wire: Wire, **ops: tuple[int, str | None]) -> ErrorCode:
+    """What becomes of an attempt to change settings of the topic of share groups' state."""
+    Share(wire, bytes(range(16))).find()
+    request = m.IncrementalAlterConfigsRequest
+    changes = [request.AlterableConfig(key.replace("_", "."), *each) for key, each in ops.items()]
+    resource = request.AlterConfigsResource(TOPIC, STATE, changes)
+    (answer,) = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request([resource])).responses
+    return ErrorCode(answer.error_code)
+
+
+def test_nothing_of_share_groups_state_goes_with_time(wire: Wire) -> None:
+    refused = ErrorCode.INVALID_CONFIG
+    assert configured(wire, cleanup_policy=(SET, "compact")) is refused
+    assert configured(wire, cleanup_policy=(APPEND, "compact")) is refused
+    assert configured(wire, retention_ms=(SET, "1000")) is refused
+    assert configured(wire, retention_ms=(DELETE, None)) is refused
+    assert configured(wire, retention_bytes=(SET, "1")) is refused
+    assert configured(wire, retention_ms=(SET, "-1")) is ErrorCode.NONE
+    assert configured(wire, segment_bytes=(SET, "2097152")) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("missing", [None, "cleanup.policy", "retention.ms", "retention.bytes"])
+def test_also_where_all_of_its_settings_are_replaced(wire: Wire, missing: str | None) -> None:
+    Share(wire, bytes(range(16))).find()
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    if missing is not None:
+        del kept[missing]
+    request = m.AlterConfigsRequest
+    entries = [request.AlterableConfig(*each) for each in kept.items()]
+    resource = request.AlterConfigsResource(TOPIC, STATE, entries)
+    (answer,) = wire.call(ApiKey.ALTER_CONFIGS, 2, request([resource])).responses
+    assert answer.error_code == (0 if missing is None else ErrorCode.INVALID_CONFIG)

@@ -124,7 +124,7 @@ class _Batch:
         """Whether so many batches of offsets are too many, with those that there are."""
         runs = 0 if self._before is None else len(self._before)
         together = self._batches + more
-        return runs + together > RUNS_MAX or (0 < self._batches and together > BATCHES_MAX)
+        return runs + together > RUNS_MAX or (self._batches > 0 and together > BATCHES_MAX)
 
     def change(self, write: StateWrite) -> None:
         """Writes what has changed, or a snapshot with it when that is due."""

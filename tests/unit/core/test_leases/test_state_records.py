@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftpy.core.coordination import partition_for
 from kraftpy.core.leases.state_records import (
     ShareKey,
     ShareRecord,
@@ -31,6 +32,47 @@ BATCH_BYTES = (
     + b"\x00\x00\x03\x00"
 )
 COUNT_BYTES = b"\x01\x00\x04\x00\x00\x00\x06"
+
+
+# What Kafka 4.3's SharePartitionKey says, and its partition of 50.
+KAFKAS_KEYS = [
+    ("g", "0001020304050607ffeeddccbbaa9988", 0, "g:AAECAwQFBgf_7t3Mu6qZiA:0", 1),
+    ("g", "ffeeddccbbaa9988ffffffffffffffff", 7, "g:_-7dzLuqmYj__________w:7", 6),
+    ("a:b", "ffffffffffffffff0001020304050607", 14, "a:b:__________8AAQIDBAUGBw:14", None),
+    ("grüße", "0001020304050607ffeeddccbbaa9988", 0, "grüße:AAECAwQFBgf_7t3Mu6qZiA:0", 7),
+    ("😀", "ffffffffffffffff0001020304050607", 14, "😀:__________8AAQIDBAUGBw:14", 20),
+    ("x" * 200, "0001020304050607ffeeddccbbaa9988", 0, None, 4),
+    ("x" * 200, "ffeeddccbbaa9988ffffffffffffffff", 7, None, 11),
+]
+
+
+@pytest.mark.parametrize(("group", "topic_id", "partition", "key", "index"), KAFKAS_KEYS)
+def test_the_coordinator_is_where_kafka_has_it(
+    group: str, topic_id: str, partition: int, key: str | None, index: int | None
+) -> None:
+    share = ShareKey(group, bytes.fromhex(topic_id), partition)
+    assert key in (None, share.coordinator_key)
+    assert index in (None, partition_for(share.coordinator_key, 50))
+    assert ShareKey.parse(share.coordinator_key) == share
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "g",
+        "g:0",
+        ":AAECAwQFBgf_7t3Mu6qZiA:0",
+        " :AAECAwQFBgf_7t3Mu6qZiA:0",
+        "g:AAECAwQFBgf_7t3Mu6qZiA:",
+        "g:AAECAwQFBgf_7t3Mu6qZiA:x",
+        "g:AAECAwQFBgf_7t3Mu6qZiB:0",
+        "g:AAECAwQFBg:0",
+    ],
+)
+def test_what_is_no_key_of_a_coordinator(text: str) -> None:
+    with pytest.raises(ValueError, match="group:topicId:partition"):
+        ShareKey.parse(text)
 
 
 def test_a_snapshot() -> None:
