@@ -24,6 +24,7 @@ from kraftpy.core.leases import (
     ReadBatch,
 )
 from kraftpy.core.leases.state import ShareStateConfig, ShareStateMachine, StateAnswer, StateWrite
+from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.replication import Leadership
 from kraftpy.protocol.errors import ErrorCode
@@ -76,7 +77,7 @@ class StateReplica(OneLog):
         self.world.leasing.state_moved(self)
 
     def _begin(self, role: Leadership) -> None:
-        self.machine = machine = ShareStateMachine(self.world.state_config)
+        self.machine = machine = ShareStateMachine(self.world.state_config, ShareMemory(1 << 30))
         for batch in self.log.batches:
             for offset, record in enumerate(batch.values, batch.base_offset):
                 assert isinstance(record, ShareRecord)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftpy.core.config import kinds
-from kraftpy.core.config.kinds import PARTITIONS_MAX, int32
+from kraftpy.core.config.kinds import PARTITIONS_MAX, int32, int64
 from kraftpy.core.config.settings import setting
 from kraftpy.core.config.transactions import TransactionSettings
 from kraftpy.frozen import dataclass
@@ -48,4 +48,11 @@ class ShareCoordinatorSettings(TransactionSettings):
         int32(1),
         "300000",
         "When all that is known of a share group's partition is written that gets no more updates.",
+    )
+    share_coordinator_max_memory_bytes: int = setting(
+        int64(1),
+        "268435456",
+        "Memory for the state of share groups. No partition of a group comes in when half of it is "
+        "used up, and those that are in take no more when all of it is "
+        "(COORDINATOR_NOT_AVAILABLE). kraftpy's own.",
     )

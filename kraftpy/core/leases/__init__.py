@@ -6,6 +6,7 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 * `table`: the leases of a group on a partition, at the partition's leader
 * `state`: what is kept of them by the share coordinator, one partition of `__share_group_state`
 * `share_state`: what its records add up to
+* `state_memory`: what that takes in memory
 * `state_records`: those records, in Kafka's formats
 """
 

@@ -33,6 +33,7 @@ from kraftpy.core.coordination import (
 )
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.leases.share_state import ShareState, Summary
+from kraftpy.core.leases.state_memory import ShareMemory, size_bytes
 from kraftpy.core.leases.state_records import (
     NO_OFFSET,
     ShareKey,
@@ -201,8 +202,11 @@ class _Lane:
 class ShareStateMachine:
     """See the module."""
 
-    def __init__(self, config: ShareStateConfig) -> None:
+    def __init__(self, config: ShareStateConfig, memory: ShareMemory) -> None:
         self._config = config
+        self._memory = memory
+        self._memory_bytes = 0
+        self._is_loaded = False
         self._states: dict[ShareKey, ShareState] = {}
         self._snapshots_at: dict[ShareKey, int] = {}
         self._end_offset = 0
@@ -220,6 +224,12 @@ class ShareStateMachine:
         """Takes in one record of the log, oldest first; False for what can't be used."""
         key, value = record
         self._end_offset = offset + 1
+        before_bytes = size_bytes(key, self._states.get(key))
+        is_sound = self._replay(key, value, offset)
+        self._take_memory(size_bytes(key, self._states.get(key)) - before_bytes)
+        return is_sound
+
+    def _replay(self, key: ShareKey, value: Value, offset: int) -> bool:
         if isinstance(value, Update):
             state = self._states.get(key)
             if state is None or value.epoch != state.epoch:
@@ -236,7 +246,14 @@ class ShareStateMachine:
                 state.leader_epoch = before.leader_epoch
         return True
 
+    def _take_memory(self, more_bytes: int) -> None:
+        self._memory_bytes += more_bytes
+        if self._is_loaded:
+            self._memory.used_bytes += more_bytes
+
     def finish_load(self, now_ms: int) -> Effects[ShareRecord]:
+        self._is_loaded = True
+        self._memory.used_bytes += self._memory_bytes
         for key in self._states:
             self._watch(key, now_ms)
         return self._out.take()
@@ -257,6 +274,8 @@ class ShareStateMachine:
                 if state_epoch < known.state_epoch:
                     return ErrorCode.FENCED_STATE_EPOCH
                 leader_epoch = known.leader_epoch
+            elif not self._memory.has_room(is_new=True):
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             epoch = 0 if known is None else batch.epoch + 1
             times = batch.now_ms, batch.now_ms
             batch.begin(Snapshot(epoch, state_epoch, leader_epoch, start_offset, -1, *times, ()))
@@ -277,7 +296,8 @@ class ShareStateMachine:
                 return ErrorCode.FENCED_LEADER_EPOCH
             if write.state_epoch != ANY_EPOCH and write.state_epoch < known.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
-            if batch.is_full(len(write.batches)):
+            has_room = not write.batches or self._memory.has_room(is_new=False)
+            if batch.is_full(len(write.batches)) or not has_room:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             batch.change(write)
             return ErrorCode.NONE
@@ -468,6 +488,8 @@ class ShareStateMachine:
         self._cold.shift(delta_ms)
 
     def close(self, error: ErrorCode, now_ms: int) -> Effects[ShareRecord]:
+        if self._is_loaded:
+            self._memory.used_bytes -= self._memory_bytes
         for write in self._out.all_in_flight():
             self._settle(write, error, now_ms)
         for lane in self._lanes.values():

@@ -28,6 +28,7 @@ from kraftpy.core.leases.state import (
     StateAnswer,
     StateWrite,
 )
+from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -88,6 +89,7 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
         )
         logs = [CoordinatorLog(SHARE_STATE_TOPIC, ShareStateCodec())]
         super().__init__(host, "share", topic, logs, self._new_machine)
+        self._memory = ShareMemory(config.share_coordinator_max_memory_bytes)
         self._is_dropping_due = False
         self._dropping: asyncio.Task[None] | None = None
 
@@ -97,7 +99,8 @@ class ShareCoordinator(CoordinatorRuntime[ShareStateMachine]):
             ShareStateConfig(
                 config.share_coordinator_snapshot_update_records_per_snapshot,
                 config.share_coordinator_cold_partition_snapshot_interval_ms,
-            )
+            ),
+            self._memory,
         )
 
     def start(self) -> None:

@@ -10,6 +10,7 @@ from kraftpy.core.leases.state import (
     StateAnswer,
     StateWrite,
 )
+from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.leases.table import StateBatch
 from kraftpy.protocol.errors import ErrorCode
@@ -23,10 +24,11 @@ COLD_MS = 300_000
 class Coordinator:
     """`log` has what is committed; `pending` what was appended and isn't yet."""
 
-    def __init__(self, updates_per_snapshot: int = 500) -> None:
+    def __init__(self, updates_per_snapshot: int = 500, memory: ShareMemory | None = None) -> None:
+        self.memory = memory or ShareMemory(1 << 30)
         self.config = ShareStateConfig(updates_per_snapshot, COLD_MS)
         self.codec = ShareStateCodec()
-        self.machine = ShareStateMachine(self.config)
+        self.machine = ShareStateMachine(self.config, self.memory)
         self.log = b""
         self.end_offset = 0
         self.pending: list[Write[ShareRecord]] = []
@@ -108,7 +110,7 @@ class Coordinator:
     def reloaded(self, from_offset: int = 0) -> Coordinator:
         """Another coordinator of the same log, or of what is left of it."""
         other = Coordinator(self.config.updates_per_snapshot)
-        other.machine = ShareStateMachine(self.config)
+        other.machine = ShareStateMachine(self.config, other.memory)
         loaded = Loaded()
         kept = [
             self.log[position : position + header.size_bytes]

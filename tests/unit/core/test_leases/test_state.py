@@ -14,6 +14,7 @@ from kraftpy.core.leases.state import (
     ShareStateMachine,
     StateAnswer,
 )
+from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord, Snapshot, Update
 from kraftpy.core.leases.table import StateBatch
 from kraftpy.protocol.errors import ErrorCode
@@ -296,7 +297,7 @@ def test_of_a_log_without_partitions_nothing_is_needed() -> None:
 
 
 def test_an_update_of_another_snapshot_is_left_out() -> None:
-    machine = ShareStateMachine(ShareStateConfig(500, COLD_MS))
+    machine = ShareStateMachine(ShareStateConfig(500, COLD_MS), ShareMemory(1 << 30))
     assert not machine.load(ShareRecord(KEY, Update(0, 0, 0, 0, ())), 0)
     assert machine.load(ShareRecord(KEY, Snapshot(3, 0, 0, 0, 0, 0, 0, ())), 1)
     assert not machine.load(ShareRecord(KEY, Update(2, 0, 5, 0, ())), 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraftpy.core.leases.state import BATCHES_MAX, OUTDATED_AFTER_MIN, RUNS_MAX
+from kraftpy.core.leases.state_memory import RUN_BYTES, SHARE_BYTES, ShareMemory
 from kraftpy.core.leases.state_records import Snapshot
 from kraftpy.protocol.errors import ErrorCode
 from tests.unit.core.test_leases.state_driver import KEY, Coordinator
@@ -93,3 +94,25 @@ def test_one_write_takes_in_no_more_than_a_leader_has() -> None:
     # The start passes them, and there is room.
     assert coordinator.error(coordinator.write(start=end)) is ErrorCode.NONE
     assert coordinator.error(coordinator.write(*many, start=end)) is ErrorCode.NONE
+
+
+def test_who_is_in_stays_in_when_memory_is_used_up() -> None:
+    memory = ShareMemory(2 * (SHARE_BYTES + 2))
+    coordinator = Coordinator(memory=memory)
+    assert coordinator.error(coordinator.initialize(0)) is ErrorCode.NONE
+    assert memory.used_bytes == SHARE_BYTES + 1
+    assert coordinator.error(coordinator.initialize(0, key=OTHER)) is ErrorCode.NONE
+    third = KEY._replace(partition=5)
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.error(coordinator.initialize(0, key=third)) is refused
+    assert coordinator.error(coordinator.write((1, 1, ACKNOWLEDGED, 1))) is ErrorCode.NONE
+    assert memory.used_bytes == 2 * (SHARE_BYTES + 1 + RUN_BYTES)  # the gap before it is a run
+    assert coordinator.error(coordinator.write((3, 3, ACKNOWLEDGED, 1))) is refused
+    assert coordinator.error(coordinator.write(start=2)) is ErrorCode.NONE
+    assert memory.used_bytes == 2 * (SHARE_BYTES + 1)
+    other = coordinator.reloaded()
+    assert other.memory.used_bytes == memory.used_bytes
+    other.machine.close(ErrorCode.NOT_COORDINATOR, 0)
+    assert other.memory.used_bytes == 0
+    assert coordinator.error(coordinator.delete()) is ErrorCode.NONE
+    assert coordinator.error(coordinator.initialize(0, key=third)) is ErrorCode.NONE
