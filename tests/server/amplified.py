@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.protocol import codec, messages, schema
 from kraftpy.protocol.api import REQUEST_NAMES, ApiKey
 from kraftpy.protocol.extensions import (
@@ -315,6 +316,11 @@ def populate(host: str, port: int) -> Iterator[Populated]:
         for group in (GROUP, VICTIM, MEMBERS, CONSUMERS):
             find = messages.FindCoordinatorRequest(coordinator_keys=[group])
             _until_ok(partial(_found, wire, find))
+        share = messages.FindCoordinatorRequest(
+            key_type=2,
+            coordinator_keys=[ShareKey(GROUP, created.topic_id, 0).coordinator_key],
+        )
+        _until_ok(partial(_found, wire, share))
         _commit(wire)
         _join(member)
         _limit(wire)
@@ -330,7 +336,7 @@ def _until_ok(ask: Callable[[], Any]) -> Any:
 
 
 def _found(wire: Wire, find: messages.FindCoordinatorRequest) -> Any:
-    return wire.call(ApiKey.FIND_COORDINATOR, 4, find).coordinators[0]
+    return wire.call(ApiKey.FIND_COORDINATOR, 6, find).coordinators[0]
 
 
 def _commit(wire: Wire) -> None:
