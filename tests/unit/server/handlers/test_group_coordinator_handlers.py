@@ -15,7 +15,12 @@ from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ADVERTISED, ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID
-from kraftpy.server.handlers import consumer_groups, groups, transactional_offsets
+from kraftpy.server.handlers import (
+    consumer_groups,
+    coordinators,
+    groups,
+    transactional_offsets,
+)
 from kraftpy.server.network.session import PassedOnSession, Session
 
 FAILURE = KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -355,7 +360,7 @@ def test_delete_waits_for_each_group() -> None:
 
 class TestFindCoordinator:
     def find(
-        self, version: int, *, transactions: bool = False, **request: Any
+        self, version: int, *, transactions: bool = False, shares: bool = False, **request: Any
     ) -> messages.FindCoordinatorResponse:
         async def find() -> messages.FindCoordinatorResponse:
             async def coordinator_of(group_id: str, deadline_s: float) -> int:
@@ -366,11 +371,12 @@ class TestFindCoordinator:
             here = broker(coordinator_of=coordinator_of)
             here.loop = asyncio.get_running_loop()
             here.serves_transactions = transactions
-            here.transactions = here.groups
+            here.transactions = here.share_coordinator = here.groups
+            here.metadata = SimpleNamespace(features={"share.version": int(shares)})
             here.reachable_nodes = lambda ctx: [
                 SimpleNamespace(node_id=1, host="broker", port=9092)
             ]
-            return await groups.find_coordinator(
+            return await coordinators.find_coordinator(
                 here, context(version), messages.FindCoordinatorRequest(**request)
             )
 
@@ -413,6 +419,16 @@ class TestFindCoordinator:
         ]
         for answer in answers:
             assert "transactions are not available yet" in answer.error_message
+
+    def test_of_a_share_partition(self) -> None:
+        key = "g:AAECAwQFBgcICQoLDA0ODw:3"
+        request: dict[str, Any] = {"coordinator_keys": [key], "key_type": 2}
+        (found,) = self.find(6, shares=True, **request).coordinators
+        assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
+        (hidden,) = self.find(6, **request).coordinators
+        assert hidden.error_code == ErrorCode.UNSUPPORTED_VERSION
+        (old,) = self.find(5, shares=True, **request).coordinators
+        assert old.error_code == ErrorCode.INVALID_REQUEST
 
     def test_of_other_kinds(self) -> None:
         assert self.find(3, key="x", key_type=7).error_code == ErrorCode.INVALID_REQUEST
