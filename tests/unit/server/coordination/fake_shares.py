@@ -63,8 +63,8 @@ class FakeHost:
         self, node_id: int, lane: object, message: Any, *, timeout_ms: int, version: int | None
     ) -> Any:
         self.asked.append((node_id, message, version))
-        await asyncio.sleep(0)
         said = self.said.pop(0)
+        await asyncio.sleep(0)
         if isinstance(said, Exception):
             raise said
         return said

@@ -106,6 +106,19 @@ async def test_a_turns_calls_for_a_broker_are_one_request() -> None:
     assert [each.partition for each in message.topics[0].partitions] == list(range(20))
 
 
+async def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_persister, "REQUEST_MAX", 8)
+    monkeypatch.setattr(share_persister, "REQUEST_BATCHES_MAX", 10)
+    host = Elsewhere()
+    errors = await asyncio.gather(
+        *(host.write(DONE, partition=index) for index in range(20)),
+        *(host.write(*[DONE] * 7, partition=index) for index in range(20, 23)),
+    )
+    assert list(errors) == [E.NONE] * 23
+    sizes = [len(message.topics[0].partitions) for _, message, _ in host.asked]
+    assert sizes == [8, 8, 4, 1, 1, 1]
+
+
 async def test_writes_that_wait_become_one() -> None:
     host = Elsewhere()
     first = asyncio.ensure_future(host.write(DONE, start=2, finished=3))
