@@ -204,6 +204,11 @@ class SharePersister:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def waiting(self) -> int:
+        """Share-partitions that have a call under way."""
+        return len(self._lanes)
+
     # -- one call after the other
 
     async def _ask(self, key: ShareKey, call: Call) -> Answer:
