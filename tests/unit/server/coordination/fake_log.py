@@ -153,7 +153,10 @@ class FakeLog:
         self, topic: str, partition: int, place: Place | None, max_bytes: int
     ) -> tuple[bytes, Place]:
         start = 0 if place is None else place.offset
-        data, offset = self._read(self.copies[partition], partition, start)
+        replica = self.copies.get(partition, self.led.get(partition))
+        if replica is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        data, offset = self._read(replica, partition, start)
         self.is_other_log = False
         return data, Place(offset, 0, 0)
 
