@@ -175,11 +175,16 @@ FIRST_RELEASES = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, "3.8"),
     ApiKey.LIST_CONFIG_RESOURCES: (0, "3.7"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, "3.8"),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (1, "4.1"),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, "4.1"),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, "4.1"),
     ApiKey.READ_SHARE_GROUP_STATE: (0, "4.1"),
     ApiKey.WRITE_SHARE_GROUP_STATE: (0, "4.1"),
     ApiKey.DELETE_SHARE_GROUP_STATE: (0, "4.1"),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, "4.1"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, "4.1"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, "4.1"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, "4.1"),
 }
 TOPIC_KEYS = sorted(key for key, setting in TOPIC_SETTINGS.items() if not setting.internal)
 

@@ -1454,6 +1454,166 @@ class ConsumerGroupRegularExpressionValue(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class ShareGroupMemberMetadataKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupMemberMetadataValue(Message):
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    def __init__(
+        self,
+        rack_id: str | None = ...,
+        client_id: str = ...,
+        client_host: str = ...,
+        subscribed_topic_names: list[str] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupMetadataKey(Message):
+    group_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupMetadataValue(Message):
+    epoch: int
+    metadata_hash: int
+    def __init__(
+        self,
+        epoch: int = ...,
+        metadata_hash: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupTargetAssignmentMetadataKey(Message):
+    group_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupTargetAssignmentMetadataValue(Message):
+    assignment_epoch: int
+    assignment_timestamp: int
+    def __init__(
+        self,
+        assignment_epoch: int = ...,
+        assignment_timestamp: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupTargetAssignmentMemberKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupTargetAssignmentMemberValue(Message):
+    class TopicPartition(Message):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    topic_partitions: list[ShareGroupTargetAssignmentMemberValue.TopicPartition]
+    def __init__(
+        self,
+        topic_partitions: list[ShareGroupTargetAssignmentMemberValue.TopicPartition] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupCurrentMemberAssignmentKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupCurrentMemberAssignmentValue(Message):
+    class TopicPartitions(Message):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: list[ShareGroupCurrentMemberAssignmentValue.TopicPartitions]
+    def __init__(
+        self,
+        member_epoch: int = ...,
+        previous_member_epoch: int = ...,
+        state: int = ...,
+        assigned_partitions: list[ShareGroupCurrentMemberAssignmentValue.TopicPartitions] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupStatePartitionMetadataKey(Message):
+    group_id: str
+    def __init__(
+        self,
+        group_id: str = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupStatePartitionMetadataValue(Message):
+    class TopicPartitionsInfo(Message):
+        topic_id: bytes
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class TopicInfo(Message):
+        topic_id: bytes
+        topic_name: str
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    initializing_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo]
+    initialized_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo]
+    deleting_topics: list[ShareGroupStatePartitionMetadataValue.TopicInfo]
+    def __init__(
+        self,
+        initializing_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo] = ...,
+        initialized_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo] = ...,
+        deleting_topics: list[ShareGroupStatePartitionMetadataValue.TopicInfo] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class TransactionLogKey(Message):
     transactional_id: str
     def __init__(
@@ -3051,6 +3211,333 @@ class DescribeDelegationTokenResponse(Message):
         error_code: int = ...,
         tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...,
         throttle_time_ms: int = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupHeartbeatRequest(Message):
+    API_KEY: ClassVar[int] = 76
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    subscribed_topic_names: list[str] | None
+    def __init__(
+        self,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        rack_id: str | None = ...,
+        subscribed_topic_names: list[str] | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupHeartbeatResponse(Message):
+    API_KEY: ClassVar[int] = 76
+    class Assignment(Message):
+        topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions]
+        def __init__(
+            self,
+            topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class TopicPartitions(Message):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: ShareGroupHeartbeatResponse.Assignment | None
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: ShareGroupHeartbeatResponse.Assignment | None = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupDescribeRequest(Message):
+    API_KEY: ClassVar[int] = 77
+    group_ids: list[str]
+    include_authorized_operations: bool
+    def __init__(
+        self,
+        group_ids: list[str] = ...,
+        include_authorized_operations: bool = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareGroupDescribeResponse(Message):
+    API_KEY: ClassVar[int] = 77
+    class DescribedGroup(Message):
+        error_code: int
+        error_message: str | None
+        group_id: str
+        group_state: str
+        group_epoch: int
+        assignment_epoch: int
+        assignor_name: str
+        members: list[ShareGroupDescribeResponse.Member]
+        authorized_operations: int
+        def __init__(
+            self,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            group_id: str = ...,
+            group_state: str = ...,
+            group_epoch: int = ...,
+            assignment_epoch: int = ...,
+            assignor_name: str = ...,
+            members: list[ShareGroupDescribeResponse.Member] = ...,
+            authorized_operations: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class Member(Message):
+        member_id: str
+        rack_id: str | None
+        member_epoch: int
+        client_id: str
+        client_host: str
+        subscribed_topic_names: list[str]
+        assignment: ShareGroupDescribeResponse.Assignment
+        def __init__(
+            self,
+            member_id: str = ...,
+            rack_id: str | None = ...,
+            member_epoch: int = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            subscribed_topic_names: list[str] = ...,
+            assignment: ShareGroupDescribeResponse.Assignment | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class Assignment(Message):
+        topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions]
+        def __init__(
+            self,
+            topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class TopicPartitions(Message):
+        topic_id: bytes
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    groups: list[ShareGroupDescribeResponse.DescribedGroup]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        groups: list[ShareGroupDescribeResponse.DescribedGroup] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 90
+    class DescribeShareGroupOffsetsRequestGroup(Message):
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None
+        def __init__(
+            self,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class DescribeShareGroupOffsetsRequestTopic(Message):
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup]
+    def __init__(
+        self,
+        groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DescribeShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 90
+    class DescribeShareGroupOffsetsResponseGroup(Message):
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic]
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class DescribeShareGroupOffsetsResponseTopic(Message):
+        topic_name: str
+        topic_id: bytes
+        partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition]
+        def __init__(
+            self,
+            topic_name: str = ...,
+            topic_id: bytes = ...,
+            partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class DescribeShareGroupOffsetsResponsePartition(Message):
+        partition_index: int
+        start_offset: int
+        leader_epoch: int
+        lag: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            partition_index: int = ...,
+            start_offset: int = ...,
+            leader_epoch: int = ...,
+            lag: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class AlterShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 91
+    class AlterShareGroupOffsetsRequestTopic(Message):
+        topic_name: str
+        partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]
+        def __init__(
+            self,
+            topic_name: str = ...,
+            partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AlterShareGroupOffsetsRequestPartition(Message):
+        partition_index: int
+        start_offset: int
+        def __init__(
+            self,
+            partition_index: int = ...,
+            start_offset: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class AlterShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 91
+    class AlterShareGroupOffsetsResponseTopic(Message):
+        topic_name: str
+        topic_id: bytes
+        partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition]
+        def __init__(
+            self,
+            topic_name: str = ...,
+            topic_id: bytes = ...,
+            partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AlterShareGroupOffsetsResponsePartition(Message):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DeleteShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 92
+    class DeleteShareGroupOffsetsRequestTopic(Message):
+        topic_name: str
+        def __init__(
+            self,
+            topic_name: str = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str
+    topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic]
+    def __init__(
+        self,
+        group_id: str = ...,
+        topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class DeleteShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 92
+    class DeleteShareGroupOffsetsResponseTopic(Message):
+        topic_name: str
+        topic_id: bytes
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            topic_name: str = ...,
+            topic_id: bytes = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = ...,
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 

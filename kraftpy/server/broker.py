@@ -42,7 +42,6 @@ from kraftpy.core.metadata import (
     TopicDeleted,
 )
 from kraftpy.core.metadata import Broker as BrokerRecord
-from kraftpy.core.metadata.commands import AllocateProducerIds
 from kraftpy.events import emit
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -66,6 +65,7 @@ from kraftpy.server.coordination.peers import Peers
 from kraftpy.server.coordination.producer_ids import ProducerIds
 from kraftpy.server.coordination.runtime import CoordinatorRuntime
 from kraftpy.server.coordination.share_coordinator import ShareCoordinator
+from kraftpy.server.coordination.share_groups import ShareGroups
 from kraftpy.server.coordination.share_persister import SharePersister
 from kraftpy.server.coordination.transaction_coordinator import TransactionCoordinator
 from kraftpy.server.coordination.transaction_questions import TransactionQuestions
@@ -148,7 +148,10 @@ class Broker:
         self.write_markers = partial(write_markers, self)
         self.transaction_questions = TransactionQuestions(self)
         self.share_persister = SharePersister(self)
-        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.share_groups = ShareGroups(self)
+        self.producer_ids = ProducerIds(
+            lambda: self._membership.allocate_producer_ids(cut_off=self.cut_off)
+        )
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, random_session_ids()
         )
@@ -262,6 +265,7 @@ class Broker:
             if timer is not None:
                 timer.cancel()
         self.listener.drain()
+        await self.share_groups.close()
         await self.share_persister.close()
         await self.peers.close()
         for coordinator in self.coordinators:
@@ -589,12 +593,3 @@ class Broker:
         if self.cut_off:
             brokers = [each for each in brokers if each.id != self.node_id] or brokers
         return [node_for(broker, ctx, self.config) for broker in brokers]
-
-    async def _allocate_producer_ids(self) -> tuple[int, int]:
-        if self.cut_off:
-            # What Kafka answers for want of a block: producers ask again, most of them elsewhere.
-            raise KafkaError(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker is cut off from the quorum"
-            )
-        value = await self._membership.propose(AllocateProducerIds(self.node_id, self.broker_epoch))
-        return value["first"], value["count"]

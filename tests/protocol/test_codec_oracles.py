@@ -53,6 +53,18 @@ NOT_IN_KIO = {
         )
         for part in ("Key", "Value")
     ),
+    *(
+        f"ShareGroup{name}{part}"
+        for name in (
+            "Metadata",
+            "MemberMetadata",
+            "TargetAssignmentMetadata",
+            "TargetAssignmentMember",
+            "CurrentMemberAssignment",
+            "StatePartitionMetadata",
+        )
+        for part in ("Key", "Value")
+    ),
 }
 NOT_IN_KAFKA_PYTHON = {
     *NOT_IN_KIO,
@@ -78,6 +90,11 @@ NOT_IN_KAFKA_PYTHON = {
             "WriteShareGroupState",
             "DeleteShareGroupState",
             "ReadShareGroupStateSummary",
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
         )
         for part in ("Request", "Response")
     ),

@@ -29,6 +29,7 @@ from kraftpy.protocol.schema import ZERO_UUID, Field
 from tests.server.wire import Wire
 
 TOPIC, GROUP, MEMBERS, CONSUMERS, VICTIM = "many", "offsets", "members", "consumers", "victim"
+SHARERS = "sharers"
 NODE_ID = 1
 PARTITIONS = 1_000
 TRANSACTIONAL_IDS = 1_000
@@ -46,6 +47,11 @@ _GROUP_OF = {
     ApiKey.SYNC_GROUP: VICTIM,
     ApiKey.HEARTBEAT: VICTIM,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: VICTIM,
+    ApiKey.SHARE_GROUP_HEARTBEAT: SHARERS,
+    ApiKey.SHARE_GROUP_DESCRIBE: SHARERS,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: SHARERS,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: SHARERS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: SHARERS,
     ApiKey.OFFSET_COMMIT: VICTIM,
     ApiKey.TXN_OFFSET_COMMIT: VICTIM,
 }

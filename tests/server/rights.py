@@ -253,6 +253,18 @@ def _by_replica(name: str) -> Any:
     return request
 
 
+def _share_offsets(name: str, topics: list[str]) -> Any:
+    kinds = m.DescribeShareGroupOffsetsRequest
+    rows = [kinds.DescribeShareGroupOffsetsRequestTopic(each, [0]) for each in topics]
+    return kinds([kinds.DescribeShareGroupOffsetsRequestGroup(name, rows)])
+
+
+def _share_alter(name: str) -> Any:
+    kinds = m.AlterShareGroupOffsetsRequest
+    partitions = [kinds.AlterShareGroupOffsetsRequestPartition(0, 0)]
+    return kinds(name, [kinds.AlterShareGroupOffsetsRequestTopic(name, partitions)])
+
+
 def _heartbeat_848(name: str) -> Any:
     return m.ConsumerGroupHeartbeatRequest(
         name + "-848",
@@ -497,6 +509,39 @@ CASES = [
         1,
         lambda name: m.ConsumerGroupDescribeRequest([name]),
         one((G, Op.DESCRIBE)),
+    ),
+    Case(
+        K.SHARE_GROUP_HEARTBEAT,
+        1,
+        lambda name: m.ShareGroupHeartbeatRequest(name, "m", 0, None, [name]),
+        one((G, Op.READ), (T, Op.DESCRIBE)),
+    ),
+    Case(
+        K.SHARE_GROUP_DESCRIBE,
+        1,
+        lambda name: m.ShareGroupDescribeRequest([name]),
+        one((G, Op.DESCRIBE)),
+    ),
+    Case(
+        K.DESCRIBE_SHARE_GROUP_OFFSETS,
+        1,
+        lambda name: _share_offsets(name, []),
+        one((G, Op.DESCRIBE)),
+    ),
+    Case(
+        K.DESCRIBE_SHARE_GROUP_OFFSETS,
+        1,
+        lambda name: _share_offsets(name, [name]),
+        one((G, Op.DESCRIBE), (T, Op.DESCRIBE)),
+    ),
+    Case(K.ALTER_SHARE_GROUP_OFFSETS, 0, _share_alter, one((G, Op.READ), (T, Op.READ))),
+    Case(
+        K.DELETE_SHARE_GROUP_OFFSETS,
+        0,
+        lambda name: m.DeleteShareGroupOffsetsRequest(
+            name, [m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(name)]
+        ),
+        one((G, Op.DELETE), (T, Op.READ)),
     ),
     Case(
         K.LIST_CONFIG_RESOURCES,

@@ -26,6 +26,7 @@ from kraftpy.core.config.group_resource import (
     GROUP_SETTINGS,
     consumer_times,
     judge_group_configs,
+    share_times,
     validate_group_configs,
 )
 from kraftpy.core.config.kinds import PARTITIONS_MAX, ConfigError, ConfigType
@@ -62,6 +63,7 @@ __all__ = [
     "judge_per_ip",
     "judge_topic_configs",
     "parse_properties",
+    "share_times",
     "validate_client_metrics_configs",
     "validate_dynamic_broker_configs",
     "validate_group_configs",

@@ -101,7 +101,7 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
             str(config.group_min_session_timeout_ms),
             f"group.max.session.timeout.ms={config.group_max_session_timeout_ms} or less",
         )
-    _check_consumer_groups(config)
+    _check_members(config)
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
         raise ConfigError(
             "broker.heartbeat.interval.ms",
@@ -186,31 +186,53 @@ def _check_inter_broker(config: NodeSettings, protocols: Mapping[str, str]) -> N
         )
 
 
-def _check_consumer_groups(config: NodeSettings) -> None:
-    for key, value, minimum, maximum in (
+def _check_times(
+    kind: str, session_ms: tuple[int, int, int], heartbeat_ms: tuple[int, int, int]
+) -> None:
+    """Of each the value, and the least and the largest that it may be by other settings."""
+    for key, (value, minimum, maximum) in (
+        ("session.timeout.ms", session_ms),
+        ("heartbeat.interval.ms", heartbeat_ms),
+    ):
+        if not minimum <= value <= maximum:
+            raise ConfigError(
+                f"group.{kind}.{key}",
+                str(value),
+                f"from group.{kind}.min.{key}={minimum} to group.{kind}.max.{key}={maximum}",
+            )
+    if heartbeat_ms[0] >= session_ms[0]:
+        raise ConfigError(
+            f"group.{kind}.heartbeat.interval.ms",
+            str(heartbeat_ms[0]),
+            f"less than group.{kind}.session.timeout.ms={session_ms[0]}",
+        )
+
+
+def _check_members(config: NodeSettings) -> None:
+    """What the members of groups keep to."""
+    _check_times(
+        "consumer",
         (
-            "session.timeout.ms",
             config.group_consumer_session_timeout_ms,
             config.group_consumer_min_session_timeout_ms,
             config.group_consumer_max_session_timeout_ms,
         ),
         (
-            "heartbeat.interval.ms",
             config.group_consumer_heartbeat_interval_ms,
             config.group_consumer_min_heartbeat_interval_ms,
             config.group_consumer_max_heartbeat_interval_ms,
         ),
-    ):
-        if not minimum <= value <= maximum:
-            raise ConfigError(
-                f"group.consumer.{key}",
-                str(value),
-                f"from group.consumer.min.{key}={minimum} to group.consumer.max.{key}={maximum}",
-            )
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
-        raise ConfigError(
-            "group.consumer.heartbeat.interval.ms",
-            str(config.group_consumer_heartbeat_interval_ms),
-            "less than group.consumer.session.timeout.ms="
-            f"{config.group_consumer_session_timeout_ms}",
-        )
+    )
+    _check_times(
+        "share",
+        (
+            config.group_share_session_timeout_ms,
+            config.group_share_min_session_timeout_ms,
+            config.group_share_max_session_timeout_ms,
+        ),
+        (
+            config.group_share_heartbeat_interval_ms,
+            config.group_share_min_heartbeat_interval_ms,
+            config.group_share_max_heartbeat_interval_ms,
+        ),
+    )

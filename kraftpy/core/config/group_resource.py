@@ -1,10 +1,10 @@
 """The settings of one group: what the configuration resource of type GROUP takes (KIP-848 and on).
 
 Rules: types, limits and defaults are Kafka's (4.4). A group's own value wins over the broker's
-setting, which `broker_keys` names. What concerns consumer groups has effect, from the next
-heartbeat on, and is judged by the limits of the broker that is asked; a value that lies outside the
-limits of the broker that coordinates the group counts as the nearest one inside. What concerns
-share and streams groups is kept and described, and has no effect while there are no such groups.
+setting, which `broker_keys` names. It has effect from the next heartbeat on, and is judged by the
+limits of the broker that is asked; a value that lies outside the limits of the broker that
+coordinates the group counts as the nearest one inside. What concerns streams groups is kept and
+described, and has no effect while there are no such groups.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kraftpy.core.config.kinds import (
 from kraftpy.core.config.settings import Setting, judge_value, parse_value, setting, settings_of
 from kraftpy.frozen import dataclass
 
-_SHARE = "No effect while there are no share groups: "
+_DEAD_LETTERS = "No effect: what can't be delivered isn't kept elsewhere. "
 _STREAMS = "No effect while there are no streams groups: "
-# Kafka's defaults of group.share.min.session.timeout.ms and of the others like it.
+# Kafka's defaults of group.streams.min.session.timeout.ms and of the others like it.
 _SESSION = int32(45_000, 60_000)
 _HEARTBEAT = int32(5_000, 15_000)
 _DURATION = re.compile(
@@ -78,32 +78,43 @@ class GroupResourceConfig:
         "No effect: partitions are assigned at once. Time between two assignments.",
         int32(0, 15_000),
     )
-    share_session_timeout_ms: int = _own(
-        int32(1), "45000", f"{_SHARE}time without a heartbeat.", _SESSION
+    share_session_timeout_ms: int = setting(
+        int32(1),
+        "45000",
+        "Time without a heartbeat after which a member is taken out.",
+        dynamic=True,
+        broker_keys=(("group.share.session.timeout.ms", 1),),
     )
-    share_heartbeat_interval_ms: int = _own(
-        int32(1), "5000", f"{_SHARE}time between two heartbeats.", _HEARTBEAT
+    share_heartbeat_interval_ms: int = setting(
+        int32(1),
+        "5000",
+        "Time between two heartbeats of a member: members are told.",
+        dynamic=True,
+        broker_keys=(("group.share.heartbeat.interval.ms", 1),),
     )
     share_record_lock_duration_ms: int = _own(
-        int32(1000), "30000", f"{_SHARE}how long a record is one's own.", int32(15_000, 60_000)
+        int32(1000), "30000", "How long a record is a member's.", int32(15_000, 60_000)
     )
     share_delivery_count_limit: int = _own(
-        int32(2), "5", f"{_SHARE}how often a record is delivered.", int32(2, 10)
+        int32(2), "5", "How often a record is delivered at most.", int32(2, 10)
     )
     share_partition_max_record_locks: int = _own(
-        int32(100), "2000", f"{_SHARE}records of a partition in work.", int32(100, 4000)
+        int32(100), "2000", "Records of a partition in work at most.", int32(100, 4000)
     )
-    share_auto_offset_reset: str = _own(_reset(), "latest", f"{_SHARE}where a new group begins.")
+    share_auto_offset_reset: str = _own(_reset(), "latest", "Where a new group begins.")
     share_isolation_level: str = _own(
         one_of("read_committed", "read_uncommitted"),
         "read_uncommitted",
-        f"{_SHARE}whether aborted records are delivered.",
+        "Whether records of transactions that aren't committed are delivered.",
     )
     share_renew_acknowledge_enable: bool = _own(
-        boolean(), "true", f"{_SHARE}whether a lock can be renewed."
+        boolean(), "true", "Whether a member may keep a record for longer."
     )
     share_assignment_interval_ms: int = _own(
-        int32(0), "1000", f"{_SHARE}time between two assignments.", int32(0, 15_000)
+        int32(0),
+        "1000",
+        "No effect: partitions are assigned at once. Time between two assignments.",
+        int32(0, 15_000),
     )
     streams_session_timeout_ms: int = _own(
         int32(1), "45000", f"{_STREAMS}time without a heartbeat.", _SESSION
@@ -127,10 +138,10 @@ class GroupResourceConfig:
         kinds.texts(), "", f"{_STREAMS}tags that tell clients apart."
     )
     errors_deadletterqueue_topic_name: str = _own(
-        kinds.text(empty=True), "", f"{_SHARE}topic of records that nobody could work on."
+        kinds.text(empty=True), "", f"{_DEAD_LETTERS}Topic of such records."
     )
     errors_deadletterqueue_copy_record_enable: bool = _own(
-        boolean(), "false", f"{_SHARE}whether such a record is copied as a whole."
+        boolean(), "false", f"{_DEAD_LETTERS}Whether they are copied as a whole."
     )
 
 
@@ -160,9 +171,18 @@ def judge_group_configs(configs: Mapping[str, str | None], broker: BrokerConfig)
 
 def consumer_times(configs: Mapping[str, str], broker: BrokerConfig) -> tuple[int, int]:
     """(session timeout, heartbeat interval) in ms of a group with this configuration."""
+    return _times("consumer", configs, broker)
+
+
+def share_times(configs: Mapping[str, str], broker: BrokerConfig) -> tuple[int, int]:
+    """The same of a share group."""
+    return _times("share", configs, broker)
+
+
+def _times(kind: str, configs: Mapping[str, str], broker: BrokerConfig) -> tuple[int, int]:
     session_ms, heartbeat_ms = (
         _clamped(key, configs.get(key), broker)
-        for key in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+        for key in (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
     )
     return session_ms, heartbeat_ms
 
@@ -192,6 +212,16 @@ def _limits(key: str, broker: BrokerConfig) -> tuple[int, int] | None:
             return (
                 broker.group_consumer_min_heartbeat_interval_ms,
                 broker.group_consumer_max_heartbeat_interval_ms,
+            )
+        case "share.session.timeout.ms":
+            return (
+                broker.group_share_min_session_timeout_ms,
+                broker.group_share_max_session_timeout_ms,
+            )
+        case "share.heartbeat.interval.ms":
+            return (
+                broker.group_share_min_heartbeat_interval_ms,
+                broker.group_share_max_heartbeat_interval_ms,
             )
     return None
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kraftpy.core.config.groups import GroupSettings
 from kraftpy.core.config.kinds import PARTITIONS_MAX, boolean, int32, int64, one_of
 from kraftpy.core.config.settings import setting
+from kraftpy.core.config.share_groups import ShareGroupSettings
 from kraftpy.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionSettings(GroupSettings):
+class TransactionSettings(ShareGroupSettings):
     """What `BrokerConfig` has for transactions.
 
-    It's on top of the groups' because a class with slots can have one such parent only.
+    It's on top of the share groups' because a class with slots can have one such parent only.
     """
 
     transaction_state_log_num_partitions: int = setting(

@@ -48,7 +48,7 @@ class MigrationPolicy(Enum):
 
 
 class ConsumerTimes(NamedTuple):
-    """What a consumer group's members keep to."""
+    """What the members of a consumer group, or of a share group, keep to."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -73,6 +73,10 @@ class GroupConfig:
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    share_max_size: int = 200
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_initialize_retry_ms: int = 30_000
     accept_individual_commit: bool = True
     individual_commit_max_ranges: int = 20_000
     individual_commit_max_bytes: int = 64 * 1024 * 1024
@@ -93,6 +97,13 @@ class GroupConfig:
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
+            share_max_size=config.group_share_max_size,
+            share_session_timeout_ms=config.group_share_session_timeout_ms,
+            share_heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+            # A write of the record may take so long itself.
+            share_initialize_retry_ms=max(
+                config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
+            ),
             accept_individual_commit=config.accept_individual_commit,
             individual_commit_max_ranges=config.individual_commit_max_ranges,
             individual_commit_max_bytes=config.individual_commit_max_bytes,

@@ -8,6 +8,7 @@ from kraftpy.core.groups.consumer.state import ConsumerGroup
 from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import PendingOffsets
+from kraftpy.core.groups.share.state import ShareGroup
 from kraftpy.protocol.messages import DescribeGroupsResponse, ListGroupsResponse
 
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
@@ -15,10 +16,15 @@ ListedGroup = ListGroupsResponse.ListedGroup
 
 CLASSIC_GROUP_TYPE = "classic"
 CONSUMER_GROUP_TYPE = "consumer"
+SHARE_GROUP_TYPE = "share"
 
 
-def listed(group_id: str, group: Group | None, consumer: ConsumerGroup | None) -> ListedGroup:
-    """A group of either protocol, or one of which there are offsets alone."""
+def listed(
+    group_id: str, group: Group | None, consumer: ConsumerGroup | None, share: ShareGroup | None
+) -> ListedGroup:
+    """A group of any protocol, or one of which there are offsets alone."""
+    if share is not None:
+        return ListedGroup(group_id, SHARE_GROUP_TYPE, share.state.value, SHARE_GROUP_TYPE)
     if consumer is not None:
         state = consumer.state.value
         return ListedGroup(group_id, CONSUMER_PROTOCOL_TYPE, state, CONSUMER_GROUP_TYPE)
@@ -63,6 +69,7 @@ class KnownGroups:
         self,
         classic: Mapping[str, Group],
         consumer: Mapping[str, ConsumerGroup],
+        share: Mapping[str, ShareGroup],
         offsets: OffsetMap,
         pending: PendingOffsets,
     ) -> None:
@@ -70,11 +77,13 @@ class KnownGroups:
         self.pending = pending
         self._classic = classic
         self._consumer = consumer
+        self._share = share
 
     def group_ids(self) -> Iterator[str]:
         """Every group that there is; one that comes or goes meanwhile may be missing or not."""
         yield from list(self._classic)
         yield from list(self._consumer)
+        yield from list(self._share)
         for group_id in self.offsets.group_ids():
             if group_id not in self._classic and group_id not in self._consumer:
                 yield group_id
@@ -113,12 +122,19 @@ class KnownGroups:
         return found
 
     def _listed(self, group_id: str) -> ListedGroup:
-        return listed(group_id, self._classic.get(group_id), self._consumer.get(group_id))
+        return listed(
+            group_id,
+            self._classic.get(group_id),
+            self._consumer.get(group_id),
+            self._share.get(group_id),
+        )
 
     def summary(self, group_id: str) -> tuple[str, str, int]:
         """A group's type, state and number of members, for metrics."""
         row = self._listed(group_id)
-        group = self._classic.get(group_id) or self._consumer.get(group_id)
+        group = (
+            self._classic.get(group_id) or self._consumer.get(group_id) or self._share.get(group_id)
+        )
         return row.group_type, row.group_state, 0 if group is None else len(group.members)
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -134,6 +150,6 @@ class KnownGroups:
 
     @property
     def groups_count(self) -> int:
-        named = (*self._classic, *self._consumer)
+        named = (*self._classic, *self._consumer, *self._share)
         both = sum(group_id in self.offsets for group_id in named)
         return len(named) + self.offsets.groups_count - both + len(self._only_pending())

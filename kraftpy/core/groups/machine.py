@@ -3,8 +3,8 @@
 `core.coordination.machine` is its contract with the shell. Beyond that:
 
 * What groups take is counted in `memory` whenever they may have changed.
-* Claims (`individual`) are in a log of their own, which is read beside the work: `load_claims`,
-  then `log_opened`; `log_closed` when it is led here no more.
+* Claims (`individual`) are in a log of their own (`claims_log`).
+* What is of share groups alone is in `share.operations`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraftpy.core.coordination import PRIMARY
+from kraftpy.core.groups.claims_log import ClaimsLogOperations
 from kraftpy.core.groups.commits import Commits, PartitionsOf
 from kraftpy.core.groups.config import (
     NO_OWN_TIMES,
@@ -30,12 +31,10 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, KnownGroups
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
-from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.plan import Key
-from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.membership import Client, Membership
 from kraftpy.core.groups.memory import GroupMemory, MachineMemory
 from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
@@ -47,6 +46,10 @@ from kraftpy.core.groups.pending_offsets import (
 )
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from kraftpy.core.groups.share.offsets import ShareOffsets
+from kraftpy.core.groups.share.operations import ShareOperations
+from kraftpy.core.groups.share.records import SHARE_RECORDS
+from kraftpy.core.groups.share.service import SHARE_TIMERS, ShareGroups
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
 from kraftpy.core.groups.transactions import TransactionalCommits
 from kraftpy.protocol.errors import ErrorCode
@@ -68,11 +71,12 @@ log = logging.getLogger(__name__)
 DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-class GroupMachine(KnownGroups):
+class GroupMachine(ClaimsLogOperations, ShareOperations, KnownGroups):
     """Groups and committed offsets; see the module for how to drive it.
 
     `offsets` and `pending` are for reading: only committed records change them. `own_times` has
-    those of consumer groups that differ from `config`, and may change.
+    those of consumer groups that differ from `config`, `share_times` those of share groups; both
+    may change.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class GroupMachine(KnownGroups):
         memory: GroupMemory,
         own_times: Mapping[str, ConsumerTimes] = NO_OWN_TIMES,
         claim_memory: ClaimMemory | None = None,
+        share_times: Mapping[str, ConsumerTimes] = NO_OWN_TIMES,
     ) -> None:
         self._config = config
         self._memory = MachineMemory(memory)
@@ -103,6 +108,17 @@ class GroupMachine(KnownGroups):
         self._classic_service = ClassicService(
             topics, self._consumers, migration, self._membership, self._out
         )
+        shares = ShareGroups(
+            config,
+            share_times,
+            topics,
+            self._is_no_share_group,
+            self._timers,
+            self._out,
+            self._memory,
+        )
+        share_offsets = ShareOffsets(shares, topics, self._out)
+        ShareOperations.__init__(self, shares, share_offsets, self._out)
         self.claims = Claims(
             self.offsets,
             self._out,
@@ -119,7 +135,9 @@ class GroupMachine(KnownGroups):
             self._out,
             self.claims,
         )
-        super().__init__(self._groups, self._consumers.groups, self.offsets, self.pending)
+        KnownGroups.__init__(
+            self, self._groups, self._consumers.groups, shares.groups, self.offsets, self.pending
+        )
         self._transactions = TransactionalCommits(
             config,
             self._groups,
@@ -132,7 +150,18 @@ class GroupMachine(KnownGroups):
             self._commits.shares,
             self._timers,
         )
-        self._waiting = self._transactions.waiting
+        waiting = self._transactions.waiting
+        ClaimsLogOperations.__init__(self, self.claims, waiting, topics, self._out, self._settle)
+
+    def _is_no_share_group(self, group_id: str) -> bool:
+        """Whether the id is that of another kind of group, or is about to be."""
+        return (
+            group_id in self._groups
+            or self._consumers.holds(group_id)
+            or group_id in self.offsets
+            or group_id in self.pending
+            or (bool(self._out.in_flight(group_id)) and not self._shares.holds(group_id))
+        )
 
     # -- loading
 
@@ -141,6 +170,8 @@ class GroupMachine(KnownGroups):
         if isinstance(record, OffsetRecord):
             self._replay_offset(record)
             self._overtaken(record.group_id, record.topic, (record.partition,))
+        elif isinstance(record, SHARE_RECORDS):
+            self._shares.load(record)
         elif not isinstance(record, GroupRecord):
             self._consumers.load(record)
         elif record.snapshot is None:
@@ -169,47 +200,6 @@ class GroupMachine(KnownGroups):
                 self.pending.drop(group_id, topic, partition)
             self._account(group_id)
 
-    # -- the log of the claims
-
-    def load_claims(self, records: Iterable[ClaimRecord]) -> None:
-        """Takes in records of that log, oldest first."""
-        self.claims.replay(records)
-
-    def load_claim_runs(self, runs: Iterable[ClaimRun]) -> None:
-        """The same of many claims, by slice."""
-        for run in runs:
-            self.claims.replay_run(run)
-
-    def load_pending_claims(self, producer_id: int, records: Iterable[ClaimRecord]) -> None:
-        """The same of a producer's transaction."""
-        self.claims.replay_in(producer_id, records)
-
-    def load_claims_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Takes in that the producer's transaction has ended."""
-        self.claims.end(producer_id, committed=committed)
-
-    def log_opened(self, number: int, now_ms: int) -> Effects:
-        """That log has been read; its writes are taken from here on."""
-        assert number == TWIN
-        self.claims.opened(self._topic_id_of, now_ms)
-        return self._out.take()
-
-    def log_closed(self, number: int, now_ms: int, *, exists: bool) -> Effects:
-        """That log isn't led here, or is about to be read anew: what was in flight is unknown."""
-        assert number == TWIN
-        state = ClaimsLog.CLOSED if exists else ClaimsLog.ABSENT
-        self._waiting.close(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        self.claims.closed(state, ErrorCode.NOT_COORDINATOR, now_ms)
-        for write in self._out.all_in_flight():
-            if write.log == TWIN:
-                self._out.landed(write)
-                self._settle(write, ErrorCode.NOT_COORDINATOR, now_ms)
-        return self._out.take()
-
-    def _topic_id_of(self, topic: str) -> bytes | None:
-        known = self._topics.find(topic)
-        return None if known is None else known.topic_id
-
     def finish_load(self, now_ms: int) -> Effects:
         """The whole log has been read: the machine takes requests from here on."""
         for group_id in self._groups.keys() & self._consumers.groups.keys():
@@ -228,7 +218,9 @@ class GroupMachine(KnownGroups):
         for group in list(self._groups.values()):
             self._rebalance.loaded(group, now_ms)
         self._consumers.finish_load(now_ms)
-        self._account(*{*self._groups, *self._consumers.groups, *self.pending.group_ids()})
+        self._shares.finish_load(now_ms)
+        named = self._groups, self._consumers.groups, self._shares.groups
+        self._account(*{group_id for of in named for group_id in of}, *self.pending.group_ids())
         return self._out.take()
 
     # -- requests
@@ -239,6 +231,8 @@ class GroupMachine(KnownGroups):
         """JoinGroup 0-9; `uuid` is a random one in case that a member id is due."""
         if len(request.protocols) > PROTOCOLS_MAX:
             self._out.reply(token, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return self._out.take()
+        if self._refuses(token, request):
             return self._out.take()
         if self._consumers.holds(request.group_id):
             self._classic_service.join(token, request, client, uuid, now_ms)
@@ -285,7 +279,8 @@ class GroupMachine(KnownGroups):
         now_ms: int,
     ) -> Effects:
         """ConsumerGroupHeartbeat 0-1; `uuid` is a random one in case that a member id is due."""
-        self._consumers.heartbeat(token, request, client, uuid, self._topics, now_ms)
+        if not self._refuses(token, request):
+            self._consumers.heartbeat(token, request, client, uuid, self._topics, now_ms)
         return self._out.take()
 
     def consumer_describe(self, group_id: str) -> DescribedConsumerGroup:
@@ -302,7 +297,8 @@ class GroupMachine(KnownGroups):
         api_version: int = 8,
     ) -> Effects:
         """OffsetCommit 0-10; `partitions_of(topic)` has the indexes of a topic's partitions."""
-        self._commits.commit(token, request, partitions_of, now_ms, api_version, self._topics)
+        if not self._refuses(token, request):
+            self._commits.commit(token, request, partitions_of, now_ms, api_version, self._topics)
         return self._out.take()
 
     def commit_in_transaction(
@@ -318,6 +314,8 @@ class GroupMachine(KnownGroups):
 
         That is the partition of the claims' log, too, if it claims something that it may.
         """
+        if self._refuses(token, request):
+            return self._out.take()
         self._transactions.commit(token, request, partitions_of, now_ms, self._topics, api_version)
         return self._out.take()
 
@@ -382,10 +380,14 @@ class GroupMachine(KnownGroups):
     def delete_topic(self, topic: str, now_ms: int) -> Effects:
         """The topic is gone: its committed offsets must not meet a new one of the same name."""
         self._commits.delete_topic(topic, now_ms)
+        self._shares.topics_gone(now_ms)
         return self._out.take()
 
     def delete_group(self, token: object, group_id: str, now_ms: int) -> Effects:
         """One group of a DeleteGroups; `token` is answered with an `ErrorCode`."""
+        if self._shares.holds(group_id):
+            self._share_offsets.bury(token, group_id, now_ms)
+            return self._out.take()
         self._commits.delete_group(group_id, now_ms, lambda error: self._out.reply(token, error))
         self._account(group_id)
         return self._out.take()
@@ -410,8 +412,7 @@ class GroupMachine(KnownGroups):
         if not write.settled:
             write.settled = True
             write.on_committed(now_ms)
-        self._consumers.landed(write, now_ms)
-        self._discard_unused(write)
+        self._go_on(write, now_ms)
         if has_groups:
             self._account(*write.keys)
         if claimed:
@@ -443,7 +444,9 @@ class GroupMachine(KnownGroups):
         for record in records if has_groups else ():
             if isinstance(record, OffsetRecord):
                 continue
-            if not isinstance(record, GroupRecord):
+            if isinstance(record, SHARE_RECORDS):
+                self._shares.replay(record, now_ms)
+            elif not isinstance(record, GroupRecord):
                 self._consumers.replay(record, now_ms)
             elif record.snapshot is not None:
                 self._rebalance.replay(record.group_id, record.snapshot, now_ms)
@@ -451,14 +454,19 @@ class GroupMachine(KnownGroups):
                 self._replay_tombstone(record.group_id)
         return has_groups
 
+    def _go_on(self, write: Write, now_ms: int) -> None:
+        """Those have their turn who waited for the write to land."""
+        self._consumers.landed(write, now_ms)
+        self._shares.landed(write, now_ms)
+        self._discard_unused(write)
+
     def failed(self, write: Write, error: ErrorCode, now_ms: int) -> Effects:
         """The batch is not in the log and never will be."""
         self._out.landed(write)
         if write.log == TWIN:
             self.claims.lost(write)
         self._settle(write, error, now_ms)
-        self._consumers.landed(write, now_ms)
-        self._discard_unused(write)
+        self._go_on(write, now_ms)
         self._account(*write.keys)
         self.claims.landed(self.claims.concerned(write), now_ms, failed=True)
         return self._out.take()
@@ -467,6 +475,7 @@ class GroupMachine(KnownGroups):
         """The batch is in the log but not committed yet: its requests stop waiting for it."""
         self._settle(write, ErrorCode.REQUEST_TIMED_OUT, now_ms)
         self._consumers.overdue(write)
+        self._shares.overdue(write)
         self._discard_unused(write)
         self._account(*write.keys)
         return self._out.take()
@@ -493,14 +502,10 @@ class GroupMachine(KnownGroups):
             if group is not None and group.is_awaited:
                 self._memory.waits_for(group_id, group.size_bytes, self._forget_awaited)
                 continue
-            consumer = self._consumers.groups.get(group_id)
+            named = group, self._consumers.groups.get(group_id), self._shares.groups.get(group_id)
             self._memory.stop_waiting(group_id)
-            self._memory.holds(
-                group_id,
-                (0 if group is None else group.size_bytes)
-                + (0 if consumer is None else consumer.size_bytes)
-                + self.pending.size_bytes(group_id),
-            )
+            size_bytes = sum(each.size_bytes for each in named if each is not None)
+            self._memory.holds(group_id, size_bytes + self.pending.size_bytes(group_id))
 
     def _forget_awaited(self, group_id: str) -> None:
         """Others that nobody has joined yet need the room."""
@@ -539,6 +544,8 @@ class GroupMachine(KnownGroups):
         while (timer := self._timers.pop_due(now_ms)) is not None:
             if timer.kind in MEMBER_TIMERS:
                 self._consumers.timer_fired(timer, now_ms)
+            elif timer.kind in SHARE_TIMERS:
+                self._shares.timer_fired(timer, now_ms)
             elif timer.kind is TimerKind.WAIT_FOR_STABLE:
                 self._waiting.overdue(timer)
             elif self._consumers.holds(timer.group_id):
@@ -568,7 +575,11 @@ class GroupMachine(KnownGroups):
 
     def expire_offsets(self, group_ids: Sequence[str], now_ms: int) -> tuple[int, Effects]:
         """Looks for expired offsets in these groups; how many there were, and what to write."""
-        count = sum(self._commits.expire(group_id, now_ms) for group_id in group_ids)
+        count = sum(
+            self._commits.expire(group_id, now_ms)
+            for group_id in group_ids
+            if not self._shares.holds(group_id)
+        )
         return count, self._out.take()
 
     # -- the end
@@ -584,5 +595,6 @@ class GroupMachine(KnownGroups):
         for group in self._groups.values():
             self._rebalance.forget(group, error)
         self._consumers.close(error)
+        self._shares.close(error)
         self._memory.close(self._groups)
         return self._out.take()._replace(writes=[])

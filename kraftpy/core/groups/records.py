@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`, in Kafka's own formats.
 
-Three families: a committed offset (OffsetCommitKey version 0-1, value version 0-4), the state of a
-classic group (GroupMetadataKey version 2, value version 0-4), and what makes up a KIP-848 group
-(`consumer.records`). A record without a value is a tombstone. What members exchange inside a group
-(ConsumerProtocol) stays opaque bytes.
+Four families: a committed offset (OffsetCommitKey version 0-1, value version 0-4), the state of a
+classic group (GroupMetadataKey version 2, value version 0-4), what makes up a KIP-848 group
+(`consumer.records`), and a share group (`share.records`). A record without a value is a tombstone.
+What members exchange inside a group (ConsumerProtocol) stays opaque bytes.
 
 Written versions are those that every Kafka since 2.1 reads: 3, and 1 for an offset with an expiry
 time of its own (only that version has the field).
@@ -22,6 +22,8 @@ from kraftpy.core.groups.consumer.records import (
     decode_consumer_record,
     encode_consumer_record,
 )
+from kraftpy.core.groups.share import records as share_records
+from kraftpy.core.groups.share.records import SHARE_RECORDS, ShareRecord
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
@@ -97,7 +99,7 @@ class GroupRecord(NamedTuple):
     snapshot: GroupSnapshot | None
 
 
-CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord | ShareRecord
 
 
 def too_long(text: str) -> bool:
@@ -112,6 +114,8 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         return _encode_offset(record)
     if isinstance(record, GroupRecord):
         return _encode_group(record)
+    if isinstance(record, SHARE_RECORDS):
+        return share_records.encode_share_record(record)
     return encode_consumer_record(record)
 
 
@@ -184,6 +188,8 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
         return _decode_group(key, value)
     if kind in KINDS:
         return decode_consumer_record(kind, key, value)
+    if kind in share_records.KINDS:
+        return share_records.decode_share_record(kind, key, value)
     return None
 
 

@@ -278,7 +278,11 @@ class ShareStateMachine:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             epoch = 0 if known is None else batch.epoch + 1
             times = batch.now_ms, batch.now_ms
-            batch.begin(Snapshot(epoch, state_epoch, leader_epoch, start_offset, -1, *times, ()))
+            # Nothing above an offset that was set by hand is done; of another nobody knows.
+            finished = -1 if start_offset == NO_OFFSET else 0
+            batch.begin(
+                Snapshot(epoch, state_epoch, leader_epoch, start_offset, finished, *times, ())
+            )
             return ErrorCode.NONE
 
         return self._submit(key, _Request(token, judge, is_read=False), now_ms)

@@ -119,6 +119,64 @@ ConsumerGroupRegularExpressionValue data v0-0 flex0+
   version                              int64
   timestamp                            int64
 
+ShareGroupMemberMetadataKey data v10-10
+  group_id                             string
+  member_id                            string
+
+ShareGroupMemberMetadataValue data v0-0 flex0+
+  rack_id                              string?
+  client_id                            string
+  client_host                          string
+  subscribed_topic_names               []string
+
+ShareGroupMetadataKey data v11-11
+  group_id                             string
+
+ShareGroupMetadataValue data v0-0 flex0+
+  epoch                                int32
+  metadata_hash                        int64
+
+ShareGroupTargetAssignmentMetadataKey data v12-12
+  group_id                             string
+
+ShareGroupTargetAssignmentMetadataValue data v0-0 flex0+
+  assignment_epoch                     int32
+  assignment_timestamp                 int64                    0+ tag0
+
+ShareGroupTargetAssignmentMemberKey data v13-13
+  group_id                             string
+  member_id                            string
+
+ShareGroupTargetAssignmentMemberValue data v0-0 flex0+
+  topic_partitions                     []TopicPartition
+    topic_id                           uuid
+    partitions                         []int32
+
+ShareGroupCurrentMemberAssignmentKey data v14-14
+  group_id                             string
+  member_id                            string
+
+ShareGroupCurrentMemberAssignmentValue data v0-0 flex0+
+  member_epoch                         int32
+  previous_member_epoch                int32
+  state                                int8
+  assigned_partitions                  []TopicPartitions
+    topic_id                           uuid
+    partitions                         []int32
+
+ShareGroupStatePartitionMetadataKey data v15-15
+  group_id                             string
+
+ShareGroupStatePartitionMetadataValue data v0-0 flex0+
+  initializing_topics                  []TopicPartitionsInfo
+    topic_id                           uuid
+    topic_name                         string
+    partitions                         []int32
+  initialized_topics                   []TopicPartitionsInfo
+  deleting_topics                      []TopicInfo
+    topic_id                           uuid
+    topic_name                         string
+
 TransactionLogKey data v0-0
   transactional_id                     string
 

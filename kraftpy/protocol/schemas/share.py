@@ -1,6 +1,112 @@
-"""Schema tables: the state of share groups, between brokers (KIP-932)."""
+"""Schema tables: share groups and their state (KIP-932)."""
 
 TABLES = """
+ShareGroupHeartbeatRequest request 76 v1-1 flex0+
+  group_id                             string
+  member_id                            string
+  member_epoch                         int32
+  rack_id                              string?                  =null
+  subscribed_topic_names               []string?                =null
+
+ShareGroupHeartbeatResponse response 76 v1-1 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
+  member_id                            string?                  =null
+  member_epoch                         int32
+  heartbeat_interval_ms                int32
+  assignment                           Assignment?              =null
+    topic_partitions                   []TopicPartitions
+      topic_id                         uuid
+      partitions                       []int32
+
+ShareGroupDescribeRequest request 77 v1-1 flex0+
+  group_ids                            []string
+  include_authorized_operations        bool
+
+ShareGroupDescribeResponse response 77 v1-1 flex0+
+  throttle_time_ms                     int32
+  groups                               []DescribedGroup
+    error_code                         int16
+    error_message                      string?                  =null
+    group_id                           string
+    group_state                        string
+    group_epoch                        int32
+    assignment_epoch                   int32
+    assignor_name                      string
+    members                            []Member
+      member_id                        string
+      rack_id                          string?                  =null
+      member_epoch                     int32
+      client_id                        string
+      client_host                      string
+      subscribed_topic_names           []string
+      assignment                       Assignment
+        topic_partitions               []TopicPartitions
+          topic_id                     uuid
+          topic_name                   string
+          partitions                   []int32
+    authorized_operations              int32                    =-2147483648
+
+DescribeShareGroupOffsetsRequest request 90 v0-1 flex0+
+  groups                               []DescribeShareGroupOffsetsRequestGroup
+    group_id                           string
+    topics                             []DescribeShareGroupOffsetsRequestTopic?
+      topic_name                       string
+      partitions                       []int32
+
+DescribeShareGroupOffsetsResponse response 90 v0-1 flex0+
+  throttle_time_ms                     int32
+  groups                               []DescribeShareGroupOffsetsResponseGroup
+    group_id                           string
+    topics                             []DescribeShareGroupOffsetsResponseTopic
+      topic_name                       string
+      topic_id                         uuid
+      partitions                       []DescribeShareGroupOffsetsResponsePartition
+        partition_index                int32
+        start_offset                   int64
+        leader_epoch                   int32
+        lag                            int64                    1+ =-1
+        error_code                     int16
+        error_message                  string?                  =null
+    error_code                         int16
+    error_message                      string?                  =null
+
+AlterShareGroupOffsetsRequest request 91 v0-0 flex0+
+  group_id                             string
+  topics                               []AlterShareGroupOffsetsRequestTopic
+    topic_name                         string
+    partitions                         []AlterShareGroupOffsetsRequestPartition
+      partition_index                  int32
+      start_offset                     int64
+
+AlterShareGroupOffsetsResponse response 91 v0-0 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
+  responses                            []AlterShareGroupOffsetsResponseTopic
+    topic_name                         string
+    topic_id                           uuid
+    partitions                         []AlterShareGroupOffsetsResponsePartition
+      partition_index                  int32
+      error_code                       int16
+      error_message                    string?                  =null
+
+DeleteShareGroupOffsetsRequest request 92 v0-0 flex0+
+  group_id                             string
+  topics                               []DeleteShareGroupOffsetsRequestTopic
+    topic_name                         string
+
+DeleteShareGroupOffsetsResponse response 92 v0-0 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
+  responses                            []DeleteShareGroupOffsetsResponseTopic
+    topic_name                         string
+    topic_id                           uuid
+    error_code                         int16
+    error_message                      string?                  =null
+
 InitializeShareGroupStateRequest request 83 v0-0 flex0+
   group_id                             string
   topics                               []InitializeStateData

@@ -35,6 +35,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.metadata.commands import (
+    AllocateProducerIds,
     BeginShutdown,
     Command,
     FenceBroker,
@@ -93,6 +94,16 @@ class Membership:
         if result.error is not ErrorCode.NONE:
             raise KafkaError(result.error, result.message)
         return result.value
+
+    async def allocate_producer_ids(self, *, cut_off: bool) -> tuple[int, int]:
+        """A block of them: the first one, and how many. Raises KafkaError."""
+        if cut_off:
+            # What Kafka answers for want of a block: producers ask again, most of them elsewhere.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker is cut off from the quorum"
+            )
+        value = await self.propose(AllocateProducerIds(self._node_id, self.epoch))
+        return value["first"], value["count"]
 
     # -- starting
 

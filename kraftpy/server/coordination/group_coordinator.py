@@ -17,9 +17,9 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from kraftpy.core.config import BrokerConfig, consumer_times
+from kraftpy.core.config import BrokerConfig, consumer_times, share_times
 from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups import (
     Client,
@@ -36,12 +36,11 @@ from kraftpy.core.groups.individual.codec import ClaimsCodec
 from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.places import TWIN, ClaimsLog, ClaimsWanted
 from kraftpy.core.groups.individual.requests import claim_tags
-from kraftpy.core.groups.records import too_long
+from kraftpy.core.groups.share.states import StateWork
 from kraftpy.core.metadata import ResourceType
 from kraftpy.core.metadata.levels import TWINS
 from kraftpy.core.metadata.records import INDIVIDUAL_OFFSETS_TOPIC, OFFSETS_TOPIC
 from kraftpy.events import emit
-from kraftpy.frozen import dataclass
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 from kraftpy.protocol.messages import (
@@ -64,7 +63,8 @@ from kraftpy.protocol.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from kraftpy.server.coordination.group_topics import ClusterTopics
+from kraftpy.server.coordination.group_ids import check_group_id
+from kraftpy.server.coordination.group_topics import ClusterTopics, DeleteTopic
 from kraftpy.server.coordination.internal_topic import InternalTopic
 from kraftpy.server.coordination.loading import Loading, Task
 from kraftpy.server.coordination.partition import (
@@ -76,7 +76,6 @@ from kraftpy.server.coordination.runtime import CoordinatorRuntime, Host, answer
 from kraftpy.server.replication.markers import Marker
 
 log = logging.getLogger(__name__)
-
 
 _LISTED_TOGETHER = 500
 
@@ -93,6 +92,12 @@ class OffsetsLog(PartitionLog, Protocol):
         """Appends markers now; gives why one isn't taken, and the last offset of the others."""
 
 
+class ShareStates(Protocol):
+    """Who has share coordinators asked for something."""
+
+    def carry_out(self, work: StateWork) -> None: ...
+
+
 class GroupHost(Host, Protocol):
     """What the coordinator needs of its broker."""
 
@@ -103,6 +108,9 @@ class GroupHost(Host, Protocol):
     @property
     def in_touch(self) -> bool:
         """Whether the quorum was heard of lately, so that nobody else leads what is led here."""
+
+    @property
+    def share_groups(self) -> ShareStates: ...
 
 
 class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
@@ -147,11 +155,17 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         self.claim_memory = ClaimMemory(config.individual_commit_max_bytes)
         self._topics = ClusterTopics(lambda: host.metadata)
         self._own_times: dict[str, ConsumerTimes] = {}
+        self._share_times: dict[str, ConsumerTimes] = {}
 
     def _new_machine(self, leader_epoch: int) -> GroupMachine:
         config = GroupConfig.from_broker(self._host.config)
         machine = GroupMachine(
-            config, self._topics, self._memory, self._own_times, self.claim_memory
+            config,
+            self._topics,
+            self._memory,
+            self._own_times,
+            self.claim_memory,
+            self._share_times,
         )
         machine.claims.is_offered = self._offers_claims
         machine.claims.at_once_max_bytes = CLAIMS_AT_ONCE_MAX_BYTES
@@ -193,9 +207,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     # -- the twin
 
     def send(self, message: object) -> None:
-        """The first claim wants its log: whoever sent it tries again."""
-        assert isinstance(message, ClaimsWanted)
-        if self._host.metadata.level >= TWINS and self._making_twin is None:
+        """The first claim wants its log: whoever sent it tries again. Or states are wanted."""
+        if not isinstance(message, ClaimsWanted):
+            self._host.share_groups.carry_out(cast("StateWork", message))
+        elif self._host.metadata.level >= TWINS and self._making_twin is None:
             self._making_twin = self._loop.create_task(self._make_twin())
 
     async def _make_twin(self) -> None:
@@ -214,6 +229,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         """Any topic may have come, gone or got partitions, any group another configuration."""
         self._topics.replaced()
         self._own_times.clear()
+        self._share_times.clear()
         for type_, name in self._host.metadata.configs:
             if type_ == ResourceType.GROUP:
                 self.group_configured(name)
@@ -221,17 +237,17 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     def group_configured(self, group_id: str) -> None:
         """The group has another configuration, or none any more."""
         configs = self._host.metadata.config(ResourceType.GROUP, group_id)
-        if configs:
-            times = ConsumerTimes(*consumer_times(configs, self._host.config))
-            self._own_times[group_id] = times
-        else:
-            self._own_times.pop(group_id, None)
+        for times, of in ((self._own_times, consumer_times), (self._share_times, share_times)):
+            if configs:
+                times[group_id] = ConsumerTimes(*of(configs, self._host.config))
+            else:
+                times.pop(group_id, None)
 
     def topic_deleted(self, name: str) -> None:
         """Forgets what was committed for a topic that is gone (a new one may take its name)."""
         super().topic_deleted(name)
         if name not in (OFFSETS_TOPIC, INDIVIDUAL_OFFSETS_TOPIC):
-            self.on_all(_DeleteTopic(name))
+            self.on_all(DeleteTopic(name))
 
     # -- loading
 
@@ -251,7 +267,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         # meanwhile can't be told from the old one: the records name topics without their ids.
         named = {*machine.offsets.topics(), *machine.pending.topics()}
         gone = {topic for topic in named if self._topics.find(topic) is None}
-        return map(_DeleteTopic, sorted(gone))
+        # The records of share groups have the ids.
+        for topic_id, name in machine.share_topics().items():
+            if self._topics.name_of(topic_id) is None:
+                gone.add(name)
+        return map(DeleteTopic, sorted(gone))
 
     def contents(self, machine: GroupMachine) -> str:
         return f"{machine.offsets_count} committed offsets"
@@ -291,18 +311,18 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         self, key: str, load_deadline_s: float, *, allow_empty: bool = False
     ) -> int:
         """As of every coordinator. Raises KafkaError: INVALID_GROUP_ID, too."""
-        _check_group_id(key, allow_empty=allow_empty)
+        check_group_id(key, allow_empty=allow_empty)
         return await super().coordinator_of(key, load_deadline_s)
 
     async def index_of(self, key: str) -> int:
         """As of every coordinator. Raises KafkaError: INVALID_GROUP_ID, too."""
-        return await super().index_of(_check_group_id(key, allow_empty=True))
+        return await super().index_of(check_group_id(key, allow_empty=True))
 
     def join_group(
         self, client: Client, request: JoinGroupRequest
     ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
         """JoinGroup; parked until the rebalance ends."""
-        group_id = _check_group_id(request.group_id)
+        group_id = check_group_id(request.group_id)
         random_id = str(uuid.uuid4())
 
         def abandon(machine: GroupMachine, token: object, now_ms: int) -> Effects:
@@ -320,14 +340,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     ) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
         """SyncGroup; parked until the assignment is committed."""
         return self.write(
-            _check_group_id(request.group_id),
+            check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.sync(token, request, now_ms),
         )
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat."""
         return self.read(
-            _check_group_id(request.group_id),
+            check_group_id(request.group_id),
             lambda machine, now_ms: machine.heartbeat(request, now_ms),
         )
 
@@ -336,7 +356,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     ) -> LeaveGroupResponse | asyncio.Future[LeaveGroupResponse]:
         """LeaveGroup in its batched form (version 3 and later)."""
         return self.write(
-            _check_group_id(request.group_id),
+            check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.leave(token, request, now_ms),
         )
 
@@ -344,7 +364,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         self, client: Client, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat; waits until what it changes is committed."""
-        group_id = _check_group_id(request.group_id)
+        group_id = check_group_id(request.group_id)
         regex = request.subscribed_topic_regex
         if regex and not self._topics.knows(regex):
             self.check_served(group_id)
@@ -376,7 +396,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     ) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """One group of a ConsumerGroupDescribe."""
         return self.read(
-            _check_group_id(group_id), lambda machine, now_ms: machine.consumer_describe(group_id)
+            check_group_id(group_id), lambda machine, now_ms: machine.consumer_describe(group_id)
         )
 
     def commit_offsets(
@@ -384,7 +404,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
         """OffsetCommit; waits until its batch is committed. Raises ManyClaims, too."""
         return self.write(
-            _check_group_id(request.group_id, allow_empty=True),
+            check_group_id(request.group_id, allow_empty=True),
             lambda machine, token, now_ms: machine.commit(
                 token, request, self._partitions_of, now_ms, api_version=api_version
             ),
@@ -398,7 +418,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         Raises ManyClaims, too.
         """
         return self.write(
-            _check_group_id(request.group_id),
+            check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.commit_in_transaction(
                 token, request, self._partitions_of, now_ms, api_version=api_version
             ),
@@ -408,7 +428,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         self, request: TxnOffsetCommitRequest
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
         """Waits until what a TxnOffsetCommit wants to be done first is, or why that's over."""
-        group_id = _check_group_id(request.group_id)
+        group_id = check_group_id(request.group_id)
         return self.write(
             group_id,
             lambda machine, token, now_ms: machine.wait_for_stable(
@@ -422,7 +442,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
 
         Raises KafkaError as `write` does, and INVALID_GROUP_ID.
         """
-        return self._route(_check_group_id(group_id))[0].index
+        return self._route(check_group_id(group_id))[0].index
 
     def served_claims(self, group_id: str) -> int | None:
         """The same of the claims' log; None if claims aren't taken.
@@ -430,7 +450,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
         Raises KafkaError as `served_partition` does, and COORDINATOR_LOAD_IN_PROGRESS while that
         log isn't served; the first who asks has it made.
         """
-        partition, machine = self._route(_check_group_id(group_id))
+        partition, machine = self._route(check_group_id(group_id))
         if not self.takes_claims:
             return None
         if machine.claims.state is ClaimsLog.ABSENT:
@@ -499,7 +519,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
                 machine.fetch, group_id, topics, require_stable=require_stable, asker=asker
             )
 
-        return self.read(_check_group_id(group_id, allow_empty=True), fetch)
+        return self.read(check_group_id(group_id, allow_empty=True), fetch)
 
     def claims_of(self, group_id: str) -> Callable[[str, int], dict[int, bytes] | None]:
         """Tells of a topic and partition what the group has claimed, as tagged fields.
@@ -514,14 +534,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
                 machine.claims.coverage((group_id, topic, index))
             )
 
-        return self.read(_check_group_id(group_id, allow_empty=True), tags)
+        return self.read(check_group_id(group_id, allow_empty=True), tags)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
         """OffsetDelete."""
         return self.write(
-            _check_group_id(request.group_id),
+            check_group_id(request.group_id),
             lambda machine, token, now_ms: machine.delete_offsets(
                 token, request, self._partitions_of, now_ms
             ),
@@ -530,14 +550,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     def delete_group(self, group_id: str) -> ErrorCode | asyncio.Future[ErrorCode]:
         """One group of a DeleteGroups."""
         return self.write(
-            _check_group_id(group_id, allow_empty=True),
+            check_group_id(group_id, allow_empty=True),
             lambda machine, token, now_ms: machine.delete_group(token, group_id, now_ms),
         )
 
     def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         """One group of a DescribeGroups."""
         return self.read(
-            _check_group_id(group_id, allow_empty=True),
+            check_group_id(group_id, allow_empty=True),
             lambda machine, now_ms: machine.describe(group_id),
         )
 
@@ -572,24 +592,3 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
     @property
     def _expiry_interval_s(self) -> float:
         return self._host.config.offsets_retention_check_interval_ms / 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _DeleteTopic:
-    """Has a machine forget what was committed for a topic."""
-
-    topic: str
-
-    def __call__(self, machine: GroupMachine, now_ms: int) -> Effects:
-        return machine.delete_topic(self.topic, now_ms)
-
-
-def _check_group_id(group_id: str, *, allow_empty: bool = False) -> str:
-    """The group's id, if it may be one; raises KafkaError: INVALID_GROUP_ID.
-
-    `allow_empty`: requests about offsets may name the group "", which Kafka keeps working for old
-    clients.
-    """
-    if (not group_id and not allow_empty) or too_long(group_id):
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    return group_id

@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING
 
 from kraftpy.core.groups.consumer.regex import compile_pattern
 from kraftpy.core.groups.consumer.topics import Topic
+from kraftpy.frozen import dataclass
 
 if TYPE_CHECKING:
+    from kraftpy.core.groups import GroupMachine
+    from kraftpy.core.groups.effects import Effects
     from kraftpy.core.metadata import MetadataState
 
 REMEMBERED_NAMES_MAX = 1_000_000
@@ -148,3 +151,13 @@ class ClusterTopics:
         while self._names_count > REMEMBERED_NAMES_MAX:
             _, oldest = self._matches.popitem(last=False)
             self._names_count -= len(oldest.names) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Has a machine forget what was committed for a topic."""
+
+    topic: str
+
+    def __call__(self, machine: GroupMachine, now_ms: int) -> Effects:
+        return machine.delete_topic(self.topic, now_ms)

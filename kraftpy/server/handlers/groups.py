@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kraftpy.core.groups import Client, OffsetRow, refused_offset
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.groups.consumer.state import ConsumerGroupState
-from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE
+from kraftpy.core.groups.describing import (
+    CLASSIC_GROUP_TYPE,
+    CONSUMER_GROUP_TYPE,
+    SHARE_GROUP_TYPE,
+)
 from kraftpy.core.groups.group import GroupState
 from kraftpy.core.groups.individual.requests import ManyClaims
 from kraftpy.core.metadata.records import OFFSETS_TOPIC
@@ -70,7 +74,7 @@ _DELETED_TOGETHER = 100
 _LEAVING_TOGETHER = 1_000
 
 _STATES = {each.value.lower() for each in (*GroupState, *ConsumerGroupState)}
-_TYPES = {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
+_TYPES = {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, SHARE_GROUP_TYPE}
 
 _FIRST_BATCHED_LEAVE = 3
 _FIRST_DESCRIBE_WITH_NOT_FOUND = 6
@@ -514,7 +518,7 @@ def _deletions(broker: Broker, names: Iterable[str]) -> Iterable[asyncio.Future[
     for name in names:
         future: asyncio.Future[ErrorCode] = broker.loop.create_future()
         try:
-            result = broker.groups.delete_group(name)
+            result = broker.share_groups.delete_group(name)
         except KafkaError as error:
             result = error.code
         if isinstance(result, ErrorCode):

@@ -30,6 +30,7 @@ from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from kraftpy.core.groups.share.records import SHARE_RECORDS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class Migration:
             )
         records = upgrade(classic, self._topics)
         for record in records:
-            if not isinstance(record, GroupRecord | OffsetRecord):
+            if not isinstance(record, (GroupRecord, OffsetRecord, *SHARE_RECORDS)):
                 group.replay(record)
         return group, records
 

@@ -2,11 +2,8 @@
 
 Rules:
 
-* What changes a group is written as one batch, and a group has one such write in flight at most.
-  Whatever else may change it waits until the write has landed, and is judged by what is in the log
-  then. So nothing is decided on what could still fail. The line is bounded in length, and in time:
-  when the write takes too long all who wait are sent away (COORDINATOR_NOT_AVAILABLE), and so is
-  whoever comes before it has landed.
+* What changes a group is written as one batch, and a group has one such write in flight at most
+  (`core.groups.line`).
 * A member's session ends `group.consumer.session.timeout.ms` after its last accepted heartbeat. A
   member that has to give partitions up gets its own rebalance timeout for that. Deadlines are not
   in the log: they start afresh with every coordinator.
@@ -16,14 +13,12 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from kraftpy.core.coordination import TOO_LARGE, Committed, Failed
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
     RETRY_MS_MIN,
-    WAITING_REQUESTS_MAX,
     GroupConfig,
     GroupTimes,
 )
@@ -49,6 +44,7 @@ from kraftpy.core.groups.consumer.topics import DescribableTopics, Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
+from kraftpy.core.groups.line import Line, Operation, Refuse
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.rebalance import membership_error
@@ -67,30 +63,15 @@ MEMBER_TIMERS = {
     TimerKind.CLASSIC_SYNC: "it did not sync in time",
 }
 
-Operation = Callable[[int], None]
-Refuse = Callable[[ErrorCode], None]
 
+class _Live(Line):
+    """What a group has beside its state; lost when the coordinator moves."""
 
-class _Live:
-    """What a group has beside its state; lost when the coordinator moves.
-
-    `write` is the one in flight, `overdue` says that its requests were told not to wait for it.
-    """
-
-    __slots__ = (
-        "is_dying",
-        "overdue",
-        "timers",
-        "topics_version",
-        "waiting",
-        "write",
-    )
+    __slots__ = ("is_dying", "timers", "topics_version")
 
     def __init__(self) -> None:
-        self.write: Write | None = None
-        self.overdue = False
+        super().__init__()
         self.is_dying = False
-        self.waiting: deque[tuple[Operation, Refuse]] = deque()
         self.timers: dict[tuple[TimerKind, str], Timer] = {}
         self.topics_version: int | None = None
 
@@ -179,12 +160,10 @@ class ConsumerGroups:
         can't be run.
         """
         live = self._live.get(group_id)
-        if live is None or live.write is None:
+        if live is None:
             operation(now_ms)
-        elif live.overdue or len(live.waiting) >= WAITING_REQUESTS_MAX:
-            refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
-            live.waiting.append((operation, refuse))
+            live.submit(operation, refuse, now_ms)
 
     def write(
         self,
@@ -221,14 +200,11 @@ class ConsumerGroups:
             live = self._live.get(group_id)
             if live is None or live.write is not write:
                 continue
-            live.write = None
-            live.overdue = live.is_dying = False
+            live.is_dying = False
             classic = self._classic.get(group_id)
             if classic is not None:
                 classic.is_converting = False
-            while live.waiting and live.write is None:
-                operation, _ = live.waiting.popleft()
-                operation(now_ms)
+            live.go_on(now_ms)
             if live.write is None and group_id not in self.groups:
                 del self._live[group_id]
 
@@ -237,18 +213,12 @@ class ConsumerGroups:
         for group_id in write.keys:
             live = self._live.get(group_id)
             if live is not None and live.write is write:
-                live.overdue = True
-                self._send_away(live, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                live.give_up()
 
     def close(self, error: ErrorCode) -> None:
         """Another coordinator takes over: everybody who waits is told."""
         for live in self._live.values():
-            self._send_away(live, error)
-
-    def _send_away(self, live: _Live, error: ErrorCode) -> None:
-        while live.waiting:
-            _, refuse = live.waiting.popleft()
-            refuse(error)
+            live.send_away(error)
 
     def _live_of(self, group_id: str) -> _Live:
         live = self._live.get(group_id)

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_once_it_is_committed() -> None:
     coordinator = begun()
     token = coordinator.write((3, 5, ACKNOWLEDGED, 1), (6, 6, AVAILABLE, 2), start=2, finished=3)
     assert token not in coordinator.answers
-    assert coordinator.machine.summary(KEY) == (0, 0, 0, -1)
+    assert coordinator.machine.summary(KEY) == (0, 0, 0, 0)
     assert coordinator.commit() == [
         ShareRecord(KEY, Update(0, 0, 2, 3, (StateBatch(3, 5, 2, 1), StateBatch(6, 6, 0, 2))))
     ]

@@ -345,6 +345,7 @@ def test_delete_waits_for_each_group() -> None:
             return future
 
         here = broker(delete_group=delete_group)
+        here.share_groups = here.groups
         here.loop = loop
         names = ["g", "busy", "elsewhere", "g"]
         return await groups.delete_groups(here, context(2), messages.DeleteGroupsRequest(names))
