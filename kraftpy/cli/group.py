@@ -1,5 +1,7 @@
 """`kraftpy group`: consumer groups, of the classic and of the consumer protocol (KIP-848) alike.
 
+Share groups (KIP-932) are listed and deleted as well.
+
 What describes groups is in `group_describe` and `group_keys`, what changes their offsets in
 `group_seek` and `group_offsets`.
 """
@@ -26,7 +28,7 @@ from kraftpy.cli.group_keys import owner, ranges
 from kraftpy.cli.group_offsets import offsets
 from kraftpy.cli.group_seek import seek
 from kraftpy.client.group_admin import GroupAdmin
-from kraftpy.client.group_info import CLASSIC, CONSUMER
+from kraftpy.client.group_info import CLASSIC, CONSUMER, SHARE
 
 _STATES = (
     "Stable",
@@ -63,7 +65,7 @@ command.add_command(offsets)
 @click.option(
     "--type",
     "types",
-    type=click.Choice([CLASSIC, CONSUMER], case_sensitive=False),
+    type=click.Choice([CLASSIC, CONSUMER, SHARE], case_sensitive=False),
     multiple=True,
     help="Only groups of this protocol. Repeatable.",
 )
@@ -75,7 +77,8 @@ def list_groups(
 ) -> None:
     """List groups.
 
-    TYPE is the protocol that the group rebalances by: classic, or consumer (KIP-848).
+    TYPE is the protocol that the group rebalances by: classic, or consumer (KIP-848); or share, of
+    groups whose members share the records of partitions (KIP-932).
     """
 
     async def run() -> None:
@@ -110,7 +113,10 @@ def list_groups(
 @timeout_option
 @output_option
 def delete(names: Sequence[str], brokers: Brokers, timeout_ms: int, output: str) -> None:
-    """Delete groups that have no members, with all their offsets, without asking."""
+    """Delete groups that have no members, with all their offsets, without asking.
+
+    Of share groups, too.
+    """
 
     async def run() -> None:
         async with brokers.connect(timeout_ms) as cluster:

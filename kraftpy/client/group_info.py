@@ -21,7 +21,7 @@ from kraftpy.protocol.key_shares import (
     decode_shares,
 )
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 _CONSUMER_PROTOCOL_TYPE = "consumer"
 # MemberType of ConsumerGroupDescribe 1; brokers before KIP-1099 say nothing.
 _CLASSIC_MEMBER = 0
@@ -29,7 +29,10 @@ _CLASSIC_MEMBER = 0
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group as ListGroups has it; `type` is classic or consumer, `coordinator` a broker's id."""
+    """A group as ListGroups has it.
+
+    `type` is classic, consumer or share, `coordinator` a broker's id.
+    """
 
     id: str
     type: str
