@@ -37,8 +37,8 @@ from kraftpy.cli.common import (
 from kraftpy.cli.group_keys import ShareRow, share_lines, share_rows, shares_as_json
 from kraftpy.cli.offset_spec import known_offsets
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
-from kraftpy.client.group_info import GroupInfo
+from kraftpy.client.group_admin import CommittedOffset, GroupAdmin, ShareStart
+from kraftpy.client.group_info import SHARE, GroupInfo
 from kraftpy.client.offsets import LATEST, Partition, by_topic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import counted
@@ -55,6 +55,8 @@ class _Row:
     committed: CommittedOffset | None
     end: int | None
     member_ids: tuple[str, ...]
+    start: ShareStart | None = None
+    """Of a share group, whose lag its coordinator tells."""
 
     @property
     def member_id(self) -> str | None:
@@ -63,6 +65,8 @@ class _Row:
 
     @property
     def lag(self) -> int | None:
+        if self.start is not None:
+            return self.start.lag
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed.offset)
@@ -148,7 +152,8 @@ def describe(
     """Show the members, assignment and lag of groups, by default of all.
 
     LAG counts the records between OFFSET, where the group goes on, and END, the high watermark;
-    "-" stands where nothing is committed or the end is not known.
+    "-" stands where nothing is committed or the end is not known. Of a share group OFFSET is the
+    first record that isn't done, and LAG leaves out what is done behind it.
 
     With --keys each partition's SLOTS (of the hash of the key, 0 to 65535) stand with the member
     that has them. NEXT is the first offset that isn't done in all of them, and LAG what is left
@@ -183,10 +188,15 @@ async def _describe(
     cluster: Cluster, admin: GroupAdmin, names: Sequence[str], sort: str, keys: bool
 ) -> list[_Described]:
     found: list[tuple[GroupInfo, dict[Partition, CommittedOffset]]] = []
+    starts: dict[str, dict[Partition, ShareStart]] = {}
     for name in names or [group.id for group in await admin.list_groups()]:
         try:
             info = await admin.describe_group(name)
-            found.append((info, await admin.committed(name, ranges=keys)))
+            if info.type == SHARE:
+                starts[name] = await admin.share_offsets(name)
+                found.append((info, {p: _as_commit(each) for p, each in starts[name].items()}))
+            else:
+                found.append((info, await admin.committed(name, ranges=keys)))
         except KafkaError as error:
             if names or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise group_failure(name, error) from None
@@ -198,12 +208,16 @@ async def _describe(
     return [
         _Described(
             info,
-            _rows(info, committed, ends, by_lag),
+            _rows(info, committed, ends, starts.get(info.id, {}), by_lag),
             by_lag,
             share_rows(info, committed, ends) if keys else None,
         )
         for info, committed in found
     ]
+
+
+def _as_commit(start: ShareStart) -> CommittedOffset:
+    return CommittedOffset(start.offset, start.leader_epoch, "")
 
 
 async def _ends(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -225,6 +239,7 @@ def _rows(
     info: GroupInfo,
     committed: Mapping[Partition, CommittedOffset],
     ends: Mapping[Partition, int],
+    starts: Mapping[Partition, ShareStart],
     by_lag: bool,
 ) -> list[_Row]:
     owners: dict[Partition, list[str]] = {}
@@ -232,7 +247,13 @@ def _rows(
         for name in member.partitions:
             owners.setdefault(name, []).append(member.id)
     rows = [
-        _Row(*name, committed.get(name), ends.get(name), tuple(owners.get(name, ())))
+        _Row(
+            *name,
+            committed.get(name),
+            ends.get(name),
+            tuple(owners.get(name, ())),
+            starts.get(name),
+        )
         for name in sorted(owners.keys() | committed.keys())
     ]
     if by_lag:

@@ -59,6 +59,8 @@ CLIENT_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_GROUPS: (3, 6),
     ApiKey.LIST_GROUPS: (5, 5),
     ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (1, 1),
     ApiKey.OFFSET_DELETE: (0, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.API_VERSIONS: (0, 3),

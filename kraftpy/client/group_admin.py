@@ -27,6 +27,7 @@ from kraftpy.client.group_info import (
     ListedGroup,
     classic_group,
     consumer_group,
+    share_group,
 )
 from kraftpy.client.group_shares import KeyOwner, Share, owner_of_key, shares_of
 from kraftpy.client.ledger import Claim
@@ -60,6 +61,18 @@ class CommittedOffset:
     leader_epoch: int
     metadata: str
     ranges: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStart:
+    """Where a share group begins in a partition, and what it hasn't done there.
+
+    `lag` is None if nobody can say it.
+    """
+
+    offset: int
+    leader_epoch: int
+    lag: int | None
 
 
 class GroupAdmin(Admin):
@@ -150,10 +163,43 @@ class GroupAdmin(Admin):
                 elif error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                     raise
         classic = messages.DescribeGroupsRequest(groups=[group_id])
-        described, broker = await self._ask_coordinator(group_id, classic, _only_group)
-        if described.group_state == _DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return classic_group(described, broker)
+        try:
+            described, broker = await self._ask_coordinator(group_id, classic, _only_group)
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        else:
+            if described.group_state != _DEAD:
+                return classic_group(described, broker)
+        try:
+            share = messages.ShareGroupDescribeRequest([group_id])
+            return share_group(*await self._ask_coordinator(group_id, share, _only_group))
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND) from None
+
+    async def share_offsets(self, group_id: str) -> dict[Partition, ShareStart]:
+        """Where a share group begins in each of its partitions, sorted.
+
+        Those that nobody has read yet are left out.
+        """
+
+        def take(response: Any) -> dict[Partition, ShareStart]:
+            (group,) = response.groups
+            check(group.error_code, group.error_message)
+            return {
+                (topic.topic_name, each.partition_index): ShareStart(
+                    each.start_offset, each.leader_epoch, each.lag if each.lag >= 0 else None
+                )
+                for topic in sorted(group.topics, key=lambda topic: topic.topic_name)
+                for each in topic.partitions
+                if each.start_offset >= 0 and not each.error_code
+            }
+
+        kinds = messages.DescribeShareGroupOffsetsRequest
+        request = kinds([kinds.DescribeShareGroupOffsetsRequestGroup(group_id, None)])
+        return (await self._ask_coordinator(group_id, request, take))[0]
 
     async def delete_group(self, group_id: str) -> None:
         """Deletes a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""

@@ -45,9 +45,10 @@ class ListedGroup:
 class GroupMember:
     """A member of a group.
 
-    `type` is classic or consumer; a group of the consumer protocol has both while its members are
-    changed from one to the other. `epoch` and `target` (what it is going to have) are None in a
-    classic group; `topics` are subscribed to by name, `regex` is the consumer protocol's pattern.
+    `type` is classic, consumer or share; a group of the consumer protocol has the first two while
+    its members are changed from one to the other. `epoch` and `target` (what it is going to have)
+    are None in a classic group; `topics` are subscribed to by name, `regex` is the consumer
+    protocol's pattern.
     `shares` are the slots of its partitions, `sharing` what it said of them when it joined: None
     if it said nothing, or of itself nothing is told while the group rebalances.
     """
@@ -101,6 +102,33 @@ def consumer_group(described: Any, broker: BrokerInfo) -> GroupInfo:
                 each.member_epoch,
                 _assigned(each.target_assignment),
                 dict.fromkeys(_assigned(each.assignment), ALL_SLOTS),
+            )
+            for each in described.members
+        ),
+        described.group_epoch,
+        described.assignment_epoch,
+    )
+
+
+def share_group(described: Any, broker: BrokerInfo) -> GroupInfo:
+    """A group as ShareGroupDescribe has it."""
+    return GroupInfo(
+        described.group_id,
+        SHARE,
+        described.group_state,
+        described.assignor_name,
+        broker,
+        _sorted(
+            GroupMember(
+                each.member_id,
+                SHARE,
+                None,
+                each.client_id,
+                _host(each.client_host),
+                tuple(sorted(each.subscribed_topic_names)),
+                None,
+                _assigned(each.assignment),
+                each.member_epoch,
             )
             for each in described.members
         ),

@@ -20,6 +20,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Broker, Cluster
+from tests.server.test_share_groups import Group as Shares
+from tests.server.wire import Wire
 from tests.waiting import wait_until
 
 from .commands import TIMEOUT_S, failure, output, run_command, running
@@ -479,3 +481,25 @@ def test_a_file_without_offsets_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_without_a_broker() -> None:
     assert "kraftpy dev" in failure("group", "list", code=3)
+
+
+def test_share_groups_are_shown(group: Callable[..., str], kraftpy: Broker, topic: str) -> None:
+    name = f"share-{topic}"
+    with Wire(kraftpy.host, kraftpy.port) as wire:
+        shares = Shares(wire, topic, name)
+        assert shares.alter({0: 0, 1: 0}).error_code == 0
+        shares.joined("cook")
+        assert [name, "share", "Stable", "1"] in map(
+            str.split, group("list", "--type", "share").splitlines()
+        )
+        assert name not in group("list", "--type", "consumer")
+        (told,) = json.loads(group("describe", name, "-o", "json"))
+        assert (told["type"], told["state"], told["assignor"]) == ("share", "Stable", "simple")
+        assert [member["member"] for member in told["members"]] == ["cook"]
+        ends = {each["partition"]: each["end"] for each in told["partitions"]}
+        lags = {each["partition"]: each["lag"] for each in told["partitions"]}
+        assert lags == ends
+        assert name in group("describe", name)
+        shares.left("cook")
+    assert "deleted" in group("delete", name)
+    assert name not in group("list")

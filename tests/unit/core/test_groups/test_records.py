@@ -117,7 +117,7 @@ def test_older_versions_of_a_group_can_be_read() -> None:
 
 
 def test_unknown_kinds_of_records_are_skipped() -> None:
-    for kind in (4, 9, 15, 17):  # topics of a KIP-848 group before 4.1, a share and a streams group
+    for kind in (4, 9, 17):  # topics of groups before 4.1: of KIP-848, shared; a streams group
         assert decode_record(kind.to_bytes(2, "big") + b"\0\1g", b"whatever") is None
 
 
