@@ -3541,6 +3541,269 @@ class DeleteShareGroupOffsetsResponse(Message):
         _tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
+class ShareFetchRequest(Message):
+    API_KEY: ClassVar[int] = 78
+    class FetchTopic(Message):
+        topic_id: bytes
+        partitions: list[ShareFetchRequest.FetchPartition]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ShareFetchRequest.FetchPartition] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class FetchPartition(Message):
+        partition_index: int
+        acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch]
+        def __init__(
+            self,
+            partition_index: int = ...,
+            acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AcknowledgementBatch(Message):
+        first_offset: int
+        last_offset: int
+        acknowledge_types: list[int]
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            acknowledge_types: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class ForgottenTopic(Message):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int
+    is_renew_ack: bool
+    topics: list[ShareFetchRequest.FetchTopic]
+    forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic]
+    def __init__(
+        self,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        max_wait_ms: int = ...,
+        min_bytes: int = ...,
+        max_bytes: int = ...,
+        max_records: int = ...,
+        batch_size: int = ...,
+        share_acquire_mode: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[ShareFetchRequest.FetchTopic] = ...,
+        forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareFetchResponse(Message):
+    API_KEY: ClassVar[int] = 78
+    class ShareFetchableTopicResponse(Message):
+        topic_id: bytes
+        partitions: list[ShareFetchResponse.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ShareFetchResponse.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        acknowledge_error_code: int
+        acknowledge_error_message: str | None
+        current_leader: ShareFetchResponse.LeaderIdAndEpoch
+        @property
+        def records(self) -> memoryview: ...
+        @records.setter
+        def records(self, value: Sized | None) -> None: ...
+        acquired_records: list[ShareFetchResponse.AcquiredRecords]
+        def __init__(
+            self,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            acknowledge_error_code: int = ...,
+            acknowledge_error_message: str | None = ...,
+            current_leader: ShareFetchResponse.LeaderIdAndEpoch | None = ...,
+            records: Sized | None = ...,
+            acquired_records: list[ShareFetchResponse.AcquiredRecords] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class LeaderIdAndEpoch(Message):
+        leader_id: int
+        leader_epoch: int
+        def __init__(
+            self,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AcquiredRecords(Message):
+        first_offset: int
+        last_offset: int
+        delivery_count: int
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_count: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class NodeEndpoint(Message):
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+        def __init__(
+            self,
+            node_id: int = ...,
+            host: str = ...,
+            port: int = ...,
+            rack: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareFetchResponse.ShareFetchableTopicResponse]
+    node_endpoints: list[ShareFetchResponse.NodeEndpoint]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareFetchResponse.ShareFetchableTopicResponse] = ...,
+        node_endpoints: list[ShareFetchResponse.NodeEndpoint] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareAcknowledgeRequest(Message):
+    API_KEY: ClassVar[int] = 79
+    class AcknowledgeTopic(Message):
+        topic_id: bytes
+        partitions: list[ShareAcknowledgeRequest.AcknowledgePartition]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ShareAcknowledgeRequest.AcknowledgePartition] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AcknowledgePartition(Message):
+        partition_index: int
+        acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch]
+        def __init__(
+            self,
+            partition_index: int = ...,
+            acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class AcknowledgementBatch(Message):
+        first_offset: int
+        last_offset: int
+        acknowledge_types: list[int]
+        def __init__(
+            self,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            acknowledge_types: list[int] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool
+    topics: list[ShareAcknowledgeRequest.AcknowledgeTopic]
+    def __init__(
+        self,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[ShareAcknowledgeRequest.AcknowledgeTopic] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
+class ShareAcknowledgeResponse(Message):
+    API_KEY: ClassVar[int] = 79
+    class ShareAcknowledgeTopicResponse(Message):
+        topic_id: bytes
+        partitions: list[ShareAcknowledgeResponse.PartitionData]
+        def __init__(
+            self,
+            topic_id: bytes = ...,
+            partitions: list[ShareAcknowledgeResponse.PartitionData] = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class PartitionData(Message):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch
+        def __init__(
+            self,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class LeaderIdAndEpoch(Message):
+        leader_id: int
+        leader_epoch: int
+        def __init__(
+            self,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    class NodeEndpoint(Message):
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+        def __init__(
+            self,
+            node_id: int = ...,
+            host: str = ...,
+            port: int = ...,
+            rack: str | None = ...,
+            _tags: dict[int, bytes] | None = ...,
+        ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse]
+    node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint]
+    def __init__(
+        self,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = ...,
+        node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint] = ...,
+        _tags: dict[int, bytes] | None = ...,
+    ) -> None: ...
+
 class InitializeShareGroupStateRequest(Message):
     API_KEY: ClassVar[int] = 83
     class InitializeStateData(Message):

@@ -59,6 +59,7 @@ from kraftpy.server.cluster.metadata_events import (
 )
 from kraftpy.server.cluster.proposals import Proposals
 from kraftpy.server.coordination.group_coordinator import GroupCoordinator
+from kraftpy.server.coordination.leases import Leases
 from kraftpy.server.coordination.marker_writes import write_markers
 from kraftpy.server.coordination.offset_forwarding import OffsetForwarding
 from kraftpy.server.coordination.peers import Peers
@@ -165,8 +166,8 @@ class Broker:
         self.tokens = token_logins(config, lambda: self.metadata)
         doors = gates(config, lambda: self.metadata, credentials.secret, self.tokens)
         quotas = lambda: self.metadata.quotas  # noqa: E731 - a snapshot replaces them
-        ended = self.fetch_sessions.connection_closed  # what was kept for a connection alone
-        self.listener = Listener(loop, config, self.dispatcher, ended, doors, quotas)
+        self.leases = Leases(self)
+        self.listener = Listener(loop, config, self.dispatcher, self._disconnected, doors, quotas)
         self.dialer = Dialer(
             partial(inter_broker_endpoint, self),
             self.listener.tls.dial_context,
@@ -265,9 +266,8 @@ class Broker:
             if timer is not None:
                 timer.cancel()
         self.listener.drain()
-        await self.share_groups.close()
-        await self.share_persister.close()
-        await self.peers.close()
+        for part in (self.leases, self.share_groups, self.share_persister, self.peers):
+            await part.close()
         for coordinator in self.coordinators:
             await coordinator.stop()
         self.stopping = True
@@ -404,6 +404,11 @@ class Broker:
                 self.quotas.changed(self.metadata.quotas)
             case LevelRaised() | FeatureChanged():
                 tell_level(change)
+
+    def _disconnected(self, connection: str) -> None:
+        """What was kept for a connection alone isn't any more."""
+        self.fetch_sessions.connection_closed(connection)
+        self.leases.connection_closed(connection)
 
     def _end_sessions(self) -> None:
         """Hangs up on those who have logged in and couldn't any more."""

@@ -95,6 +95,8 @@ NOT_IN_KAFKA_PYTHON = {
             "DescribeShareGroupOffsets",
             "AlterShareGroupOffsets",
             "DeleteShareGroupOffsets",
+            "ShareAcknowledge",
+            "ShareFetch",
         )
         for part in ("Request", "Response")
     ),

@@ -340,6 +340,8 @@ CASES = [
     Case(K.PRODUCE, 12, lambda name: _produce(name, name), one((X, Op.WRITE), (T, Op.WRITE))),
     Case(K.FETCH, 12, _fetch, one((T, Op.READ))),
     Case(K.FETCH, 12, _by_replica, one((C, Op.CLUSTER_ACTION))),
+    Case(K.SHARE_FETCH, 2, lambda name: m.ShareFetchRequest(name, "a"), one((G, Op.READ))),
+    Case(K.SHARE_ACKNOWLEDGE, 2, lambda n: m.ShareAcknowledgeRequest(n, "a"), one((G, Op.READ))),
     Case(K.LIST_OFFSETS, 9, _list_offsets, one((T, Op.DESCRIBE))),
     Case(K.METADATA, 9, _metadata, one((T, Op.DESCRIBE))),
     Case(K.METADATA, 9, lambda _: _metadata(None), one((T, Op.DESCRIBE)), silent=True),

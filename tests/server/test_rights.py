@@ -34,6 +34,7 @@ from tests.server.rights import (
     codes,
     name_of,
 )
+from tests.server.shares import ACCEPT, Member
 from tests.server.wire import Closed, fetch_request, produce
 from tests.waiting import wait_until
 
@@ -362,6 +363,23 @@ def test_trap_17_acls_outlive_a_topic_and_its_old_id_reads_nothing(secured: Secu
         secured.give()
         denied = wire.call(ApiKey.FETCH, 12, fetch_request(name, 0))
         assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(denied)
+
+
+def test_a_member_of_a_share_group_may_read_its_topics_in_each_fetch(secured: Secured) -> None:
+    described = m.MetadataRequest([m.MetadataRequest.MetadataRequestTopic(name=THERE)])
+    id_ = secured.admin.call(ApiKey.METADATA, 12, described).topics[0].topic_id
+    secured.give((Resource.GROUP, Operation.READ), (Resource.TOPIC, Operation.READ))
+    said = {(id_, 0): [(0, 0, [ACCEPT])]}
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with secured.connect() as wire:
+        ann = Member(wire, THERE)
+        assert ann.fetch((id_, 0)) == {}
+        assert ann.acknowledge(said) != {(id_, 0): denied}
+        secured.give((Resource.GROUP, Operation.READ))
+        assert ann.fetch()[id_, 0].error == denied
+        assert ann.acknowledge(said) == {(id_, 0): denied}
+        secured.give((Resource.TOPIC, Operation.READ))
+        ann.fetch(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def test_metadata_by_id_that_is_denied_has_no_name(secured: Secured) -> None:

@@ -101,7 +101,10 @@ def check_together(config: NodeSettings, layers: Layers) -> None:
             str(config.group_min_session_timeout_ms),
             f"group.max.session.timeout.ms={config.group_max_session_timeout_ms} or less",
         )
-    _check_members(config)
+    _check_times(config, "consumer")
+    _check_times(config, "share")
+    for key in ("partition.max.record.locks", "delivery.count.limit", "record.lock.duration.ms"):
+        _within(config, "share", key)
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
         raise ConfigError(
             "broker.heartbeat.interval.ms",
@@ -186,53 +189,27 @@ def _check_inter_broker(config: NodeSettings, protocols: Mapping[str, str]) -> N
         )
 
 
-def _check_times(
-    kind: str, session_ms: tuple[int, int, int], heartbeat_ms: tuple[int, int, int]
-) -> None:
-    """Of each the value, and the least and the largest that it may be by other settings."""
-    for key, (value, minimum, maximum) in (
-        ("session.timeout.ms", session_ms),
-        ("heartbeat.interval.ms", heartbeat_ms),
-    ):
-        if not minimum <= value <= maximum:
-            raise ConfigError(
-                f"group.{kind}.{key}",
-                str(value),
-                f"from group.{kind}.min.{key}={minimum} to group.{kind}.max.{key}={maximum}",
-            )
-    if heartbeat_ms[0] >= session_ms[0]:
+def _within(config: NodeSettings, kind: str, key: str) -> int:
+    """A setting of groups of that kind; raises ConfigError unless it's within its own limits."""
+    name = key.replace(".", "_")
+    value, minimum, maximum = (
+        int(getattr(config, f"group_{kind}_{which}{name}")) for which in ("", "min_", "max_")
+    )
+    if not minimum <= value <= maximum:
+        raise ConfigError(
+            f"group.{kind}.{key}",
+            str(value),
+            f"from group.{kind}.min.{key}={minimum} to group.{kind}.max.{key}={maximum}",
+        )
+    return value
+
+
+def _check_times(config: NodeSettings, kind: str) -> None:
+    session_ms = _within(config, kind, "session.timeout.ms")
+    heartbeat_ms = _within(config, kind, "heartbeat.interval.ms")
+    if heartbeat_ms >= session_ms:
         raise ConfigError(
             f"group.{kind}.heartbeat.interval.ms",
-            str(heartbeat_ms[0]),
-            f"less than group.{kind}.session.timeout.ms={session_ms[0]}",
+            str(heartbeat_ms),
+            f"less than group.{kind}.session.timeout.ms={session_ms}",
         )
-
-
-def _check_members(config: NodeSettings) -> None:
-    """What the members of groups keep to."""
-    _check_times(
-        "consumer",
-        (
-            config.group_consumer_session_timeout_ms,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-    )
-    _check_times(
-        "share",
-        (
-            config.group_share_session_timeout_ms,
-            config.group_share_min_session_timeout_ms,
-            config.group_share_max_session_timeout_ms,
-        ),
-        (
-            config.group_share_heartbeat_interval_ms,
-            config.group_share_min_heartbeat_interval_ms,
-            config.group_share_max_heartbeat_interval_ms,
-        ),
-    )

@@ -129,3 +129,40 @@ class GroupSettings(LogSettings):
         "bidirectional",
         "Which way a group may change between the classic and the consumer protocol while in use.",
     )
+
+    # Share groups: what the leader of a partition keeps for them (KIP-932).
+    group_share_partition_max_record_locks: int = setting(
+        int32(100, 10_000),
+        "2000",
+        "Records of a partition that a share group may have between the first that isn't done and "
+        "the last that was delivered.",
+    )
+    group_share_min_partition_max_record_locks: int = setting(
+        int32(100, 2000), "100", "The smallest share.partition.max.record.locks of a group."
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        int32(2000, 10_000), "4000", "The largest share.partition.max.record.locks of a group."
+    )
+    group_share_delivery_count_limit: int = setting(
+        int32(2, 10), "5", "How often a record is delivered to a share group at most."
+    )
+    group_share_min_delivery_count_limit: int = setting(
+        int32(2, 5), "2", "The smallest share.delivery.count.limit of a group."
+    )
+    group_share_max_delivery_count_limit: int = setting(
+        int32(5, 25), "10", "The largest share.delivery.count.limit of a group."
+    )
+    group_share_record_lock_duration_ms: int = setting(
+        int32(1000, 3_600_000),
+        "30000",
+        "How long a record is a member's; then others get it.",
+    )
+    group_share_min_record_lock_duration_ms: int = setting(
+        int32(1000, 30_000), "15000", "The smallest share.record.lock.duration.ms of a group."
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        int32(30_000, 3_600_000), "60000", "The largest share.record.lock.duration.ms of a group."
+    )
+    group_share_max_share_sessions: int = setting(
+        int32(1), "2000", "Share sessions of one broker at most: members that fetch from it."
+    )

@@ -4,6 +4,8 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 
 * `runs`: the offsets of a partition as runs of equal state, in columns
 * `table`: the leases of a group on a partition, at the partition's leader
+* `found`: what of the log there is to lease
+* `sessions`: which partitions a member of a share group fetches from a broker
 * `state`: what is kept of them by the share coordinator, one partition of `__share_group_state`
 * `share_state`: what its records add up to
 * `state_memory`: what that takes in memory

@@ -24,7 +24,7 @@ that was never leased) each record is Available, Acquired, Acknowledged or Archi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -197,15 +197,15 @@ class LeaseTable:
         self,
         member: str,
         asked: int,
-        batches: Sequence[ReadBatch],
+        batches: Iterable[ReadBatch],
         end_offset: int,
         demand: Demand,
         now_ms: int,
     ) -> list[Acquired]:
         """Deals a member what it may have of these batches, which the log has from `asked` on.
 
-        That is what `next_available` gave. No batch is dealt that ends beyond `end_offset`: the
-        high watermark, or the last stable offset.
+        That is what `next_available` gave; no more of them are looked at than are dealt. No batch
+        is dealt that ends beyond `end_offset`: the high watermark, or the last stable offset.
         """
         dealer = _Dealer(self, member, demand, now_ms + self.limits.lock_ms)
         read_to = asked
@@ -223,6 +223,14 @@ class LeaseTable:
             self._expect(dealer.deadline_ms)
         self._pass_finished()
         return _cut(dealer.acquired, demand.batch_size)
+
+    def take_back(self, member: str, acquired: Iterable[Acquired]) -> None:
+        """The member isn't told of what `acquire` gave it just now: it wasn't delivered."""
+        runs = self._runs
+        for first, last, deliveries in acquired:
+            for part_first, part_last in self._having(first, last, ACQUIRED):
+                if runs.members[runs.index_of(part_first)] == member:
+                    runs.put(part_first, part_last, AVAILABLE, deliveries - 1)
 
     def archive(self, first: int, last: int) -> None:
         """The log has none of these offsets for consumers; they are not above the end offset."""
@@ -327,9 +335,19 @@ class LeaseTable:
 
     # -- what is written
 
+    @property
+    def has_change(self) -> bool:
+        """Whether there is something to write that `take_change` hasn't given yet."""
+        return bool(self._open) or self._keeps_start
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody has a lease, and nothing is to be written or being written."""
+        return not (self.has_change or self._in_flight or ACQUIRED in self._runs.states)
+
     def take_change(self) -> Change | None:
         """What there is to write since the last call, if anything."""
-        if not self._open and not self._keeps_start:
+        if not self.has_change:
             return None
         number, batches = self._number, self._open
         self._number = number % 0x7FFFFFFF + 1

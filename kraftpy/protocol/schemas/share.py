@@ -107,6 +107,90 @@ DeleteShareGroupOffsetsResponse response 92 v0-0 flex0+
     error_code                         int16
     error_message                      string?                  =null
 
+ShareFetchRequest request 78 v1-2 flex0+
+  group_id                             string?                  =null
+  member_id                            string?
+  share_session_epoch                  int32
+  max_wait_ms                          int32
+  min_bytes                            int32
+  max_bytes                            int32                    =2147483647
+  max_records                          int32
+  batch_size                           int32
+  share_acquire_mode                   int8                     2+
+  is_renew_ack                         bool                     2+
+  topics                               []FetchTopic
+    topic_id                           uuid
+    partitions                         []FetchPartition
+      partition_index                  int32
+      acknowledgement_batches          []AcknowledgementBatch
+        first_offset                   int64
+        last_offset                    int64
+        acknowledge_types              []int8
+  forgotten_topics_data                []ForgottenTopic
+    topic_id                           uuid
+    partitions                         []int32
+
+ShareFetchResponse response 78 v1-2 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
+  acquisition_lock_timeout_ms          int32
+  responses                            []ShareFetchableTopicResponse
+    topic_id                           uuid
+    partitions                         []PartitionData
+      partition_index                  int32
+      error_code                       int16
+      error_message                    string?                  =null
+      acknowledge_error_code           int16
+      acknowledge_error_message        string?                  =null
+      current_leader                   LeaderIdAndEpoch
+        leader_id                      int32
+        leader_epoch                   int32
+      records                          records
+      acquired_records                 []AcquiredRecords
+        first_offset                   int64
+        last_offset                    int64
+        delivery_count                 int16
+  node_endpoints                       []NodeEndpoint
+    node_id                            int32
+    host                               string
+    port                               int32
+    rack                               string?                  =null
+
+ShareAcknowledgeRequest request 79 v1-2 flex0+
+  group_id                             string?                  =null
+  member_id                            string?
+  share_session_epoch                  int32
+  is_renew_ack                         bool                     2+
+  topics                               []AcknowledgeTopic
+    topic_id                           uuid
+    partitions                         []AcknowledgePartition
+      partition_index                  int32
+      acknowledgement_batches          []AcknowledgementBatch
+        first_offset                   int64
+        last_offset                    int64
+        acknowledge_types              []int8
+
+ShareAcknowledgeResponse response 79 v1-2 flex0+
+  throttle_time_ms                     int32
+  error_code                           int16
+  error_message                        string?                  =null
+  acquisition_lock_timeout_ms          int32                    2+
+  responses                            []ShareAcknowledgeTopicResponse
+    topic_id                           uuid
+    partitions                         []PartitionData
+      partition_index                  int32
+      error_code                       int16
+      error_message                    string?                  =null
+      current_leader                   LeaderIdAndEpoch
+        leader_id                      int32
+        leader_epoch                   int32
+  node_endpoints                       []NodeEndpoint
+    node_id                            int32
+    host                               string
+    port                               int32
+    rack                               string?                  =null
+
 InitializeShareGroupStateRequest request 83 v0-0 flex0+
   group_id                             string
   topics                               []InitializeStateData

@@ -7,7 +7,7 @@ Produce and Fetch that have no place for it leave it out when they are encoded.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import FetchResponse, ProduceResponse
@@ -53,6 +53,31 @@ def naming_leaders_of_fetch(
         FetchResponse.NodeEndpoint(node.node_id, node.host, node.port, node.rack)
         for node in _nodes(broker, ctx, leaders)
     ]
+
+
+def naming_leaders_of_shares(
+    broker: Broker, ctx: RequestContext, response: Any, kinds: Any
+) -> Generator[None, None, None]:
+    """The same for a ShareFetch or ShareAcknowledge, of whose response's class are `kinds`."""
+    leaders: set[int] = set()
+    for topic in response.responses:
+        known = broker.metadata.topics_by_id.get(topic.topic_id)
+        for data in topic.partitions:
+            said = data.error_code or getattr(data, "acknowledge_error_code", 0)
+            if said not in WRONG_LEADER:
+                continue
+            found = (
+                None if known is None else _leader(broker, known.name, data.partition_index, said)
+            )
+            data.current_leader = kinds.LeaderIdAndEpoch(*(found or (-1, -1)))
+            if found is not None:
+                leaders.add(found[0])
+            yield
+    if leaders:
+        response.node_endpoints = [
+            kinds.NodeEndpoint(node.node_id, node.host, node.port, node.rack)
+            for node in _nodes(broker, ctx, leaders)
+        ]
 
 
 def _leader(broker: Broker, topic: str, index: int, error: int) -> tuple[int, int] | None:

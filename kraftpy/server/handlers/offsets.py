@@ -29,14 +29,13 @@ from kraftpy.protocol.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kraftpy.protocol.record_walk import OversizedBatch, max_uncompressed_bytes
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.reserved_topics import refuse_deletion_of_records
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, at_once, in_slices
 from kraftpy.server.replication.partition import Partition
-from kraftpy.server.replication.record_policy import QUICK_BYTES, opens_quickly
-from kraftpy.storage.readable_log import BatchToOpen, TimestampOffset
+from kraftpy.server.replication.timestamp_search import finish_search
+from kraftpy.storage.readable_log import TimestampOffset
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
@@ -139,7 +138,6 @@ def _is_searched(wanted: Wanted) -> bool:
 async def _search_all(broker: Broker, searched: list[tuple[str, Wanted]]) -> Found:
     """In slices; batches that take long are opened in another process."""
     found: Found = {}
-    pace = Pace()
     for topic, wanted in searched:
         key = topic, wanted.partition_index
         try:
@@ -149,32 +147,10 @@ async def _search_all(broker: Broker, searched: list[tuple[str, Wanted]]) -> Fou
             search = (
                 log.search_max_timestamp() if newest else log.search_timestamp(wanted.timestamp)
             )
-            to_open = next(search)
-            while True:
-                here = await _open(broker, partition, to_open)
-                await pace.keep()
-                to_open = search.send(here)
-        except StopIteration as end:
-            found[key] = end.value
+            found[key] = await finish_search(search, partition, broker.opener)
         except KafkaError as error:
             found[key] = error
     return found
-
-
-async def _open(
-    broker: Broker, partition: Partition, to_open: BatchToOpen
-) -> tuple[int, int] | None:
-    header, batch, timestamp, log_start_offset = to_open
-    if opens_quickly(header, batch):
-        with contextlib.suppress(OversizedBatch):
-            return to_open.open(QUICK_BYTES)
-    limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-    try:
-        if timestamp is None:
-            return await broker.opener.max_timestamp_of(batch, limit)
-        return await broker.opener.find_timestamp(batch, timestamp, log_start_offset, limit)
-    except KafkaError:
-        return to_open.unopened
 
 
 def _list_offset(

@@ -30,6 +30,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
     quorum,
     quotas,
     sasl,
+    share,
     share_groups,
     share_state,
     topic_partitions,
@@ -40,6 +41,7 @@ from kraftpy.server.handlers import (  # noqa: F401 - each notes its handlers
 from kraftpy.server.handlers.authorization import (  # noqa: F401 - each notes its guards
     cluster_guards,
     group_guards,
+    lease_guards,
     share_guards,
     token_guards,
     topic_guards,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kraftpy.protocol.messages import FetchRequest, ProduceRequest
 
 _OF_BROKERS: Final = frozenset({ApiKey.ENVELOPE, ApiKey.WRITE_TXN_MARKERS})
+_FETCHES: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _OF_REPLICAS: Final = frozenset({ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 _OF_BROKERS_FROM: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
@@ -98,13 +99,13 @@ class _Counting:
         limit = None
         if key is ApiKey.PRODUCE:
             limit = use.producer.limit(user, client_id)
-        elif key is ApiKey.FETCH:
+        elif key in _FETCHES:
             limit = use.consumer.limit(user, client_id)
         if limit is None and not clocked:
             return self._handler(broker, ctx, request)
         used = ctx.used = Used(use, session, client_id, clocked=clocked)
         if limit is not None:
-            if key is ApiKey.FETCH:
+            if key in _FETCHES:
                 used.fetches = True
                 request.max_bytes = min(request.max_bytes, max(1, int(limit * FULL_WINDOWS_S)))
             elif ctx.many:

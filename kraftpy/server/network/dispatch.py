@@ -16,8 +16,8 @@ Rules that it keeps:
 * What is done for metrics of single requests is what small requests pay for (`make bench
   ARGS=metrics` has the price), most of it for code that isn't in the processor's caches. So times
   are only noted then, and counted by hundreds, or when somebody asks for `numbers`.
-* Errors are counted in answers, but those of single partitions of Produce and Fetch: their handlers
-  count one when it happens, which costs nothing else.
+* Errors are counted in answers, but those of single partitions of Produce, Fetch and ShareFetch:
+  their handlers count one when it happens, which costs nothing else.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ SMALL_REQUEST_MAX_BYTES = 8 * 1024 * 1024
 NOTED_MAX = 256
 # Of one answer so many topics, partitions and so on, each, are looked at for their errors.
 _PARTS_COUNTED_MAX = 1000
-_PARTS_COUNTED_BY_HANDLERS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+_PARTS_COUNTED_BY_HANDLERS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_WITH_SLICES = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 
 _SIZE = Struct(">i").pack
 
@@ -158,7 +159,7 @@ class _Route:
         self.function = spec.function
         self.concurrent = spec.concurrent
         self.long = spec.long
-        self.has_slices = key is ApiKey.FETCH
+        self.has_slices = key in _WITH_SLICES
         self.response_class: type = getattr(messages, RESPONSE_NAMES[key])
         parts_max = 0 if key in _PARTS_COUNTED_BY_HANDLERS else _PARTS_COUNTED_MAX
         self.count_errors = codec.error_counter(RESPONSE_NAMES[key], version, parts_max)

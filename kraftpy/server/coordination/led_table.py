@@ -1,0 +1,446 @@
+"""The leases of a share group on a partition that is led here: opened, written, timed, told.
+
+`core.leases` decides; here it is carried out. Rules (docs/rules.md, rules 287 to 289):
+
+* A table is opened with what the share coordinator keeps, which notes this leader's epoch; where
+  nobody has begun yet it begins where the group's configuration says, and that is written before
+  anything is dealt.
+* It is of one leader epoch. When that is over, or the coordinator knows a newer one, or another
+  state epoch, or nothing of it at all, the table is given up, and all that waits for it is told.
+* What is to be written in a turn of the loop is one write. It's tried again for as long as nobody
+  knows what became of it: neither may it count as failed, nor may a table that is opened anew come
+  before it.
+* Whoever waits for records is woken by whatever may have some for them: appends, watermarks, what
+  is given back, what is written, a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kraftpy.core.config.leasing import EARLIEST, LeaseSettings
+from kraftpy.core.leases import (
+    Acknowledgement,
+    Acquired,
+    Change,
+    Demand,
+    LeaseTable,
+)
+from kraftpy.core.leases.found import NOTHING_ABORTED, Aborted
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination.lease_reads import LeaseRead
+from kraftpy.server.replication.partition import Partition
+from kraftpy.server.replication.timestamp_search import finish_search
+from kraftpy.server.replication.waiters import FetchWaiters
+from kraftpy.storage.segment import FileSlice
+
+if TYPE_CHECKING:
+    from kraftpy.server.coordination.share_persister import SharePersister
+    from kraftpy.server.replication.opening import BatchOpener
+
+log = logging.getLogger(__name__)
+
+NO_OFFSET = -1
+WRITES_MAX = 4
+"""So many writes of a table are on their way at a time; what comes meanwhile is one."""
+
+RETRY_MIN_S = 0.05
+RETRY_MAX_S = 1.0
+
+# What says that this leader, or its state, is of the past.
+_FENCED = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
+# What says that nothing is kept of the group here, any more or yet.
+_NOT_KEPT = frozenset(
+    {
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class TableKey(NamedTuple):
+    """A share-partition."""
+
+    group: str
+    topic_id: bytes
+    partition: int
+
+
+class Dealt(NamedTuple):
+    """What a member got; `goes_on`: if it got nothing, there may yet be something behind that."""
+
+    acquired: list[Acquired]
+    records: list[memoryview | FileSlice]
+    size_bytes: int
+    goes_on: bool = False
+
+
+NOTHING = Dealt([], [], 0)
+
+
+class TableHost(Protocol):
+    """What a table needs of its broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def share_persister(self) -> SharePersister: ...
+    @property
+    def opener(self) -> BatchOpener: ...
+    def monotonic_ms(self) -> int: ...
+    def now_ms(self) -> int: ...
+
+
+class LedTable:
+    """See the module. `closed` is the error of its end; `fetches` are those that wait for it."""
+
+    def __init__(
+        self,
+        host: TableHost,
+        key: TableKey,
+        partition: Partition,
+        settings: Callable[[], LeaseSettings],
+        on_close: Callable[[LedTable], None],
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.fetches: FetchWaiters[LedTable] = FetchWaiters()
+        self.closed: ErrorCode | None = None
+        self.retiring = False
+        self._host = host
+        self._loop = host.loop
+        self._settings = settings
+        self._on_close = on_close
+        self._leader_epoch = partition.leader_epoch
+        self._state_epoch = 0
+        self._table: LeaseTable | None = None
+        self._told: list[asyncio.Future[ErrorCode]] = []  # of what isn't on its way yet
+        self._writing: dict[int, list[asyncio.Future[ErrorCode]]] = {}
+        self._flush_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        partition.fetches.add(self._partition_moved)
+        self._start(self._open())
+
+    def __str__(self) -> str:
+        return f"{self.key.group} on {self.partition}"
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- opening
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can deal, and take acknowledgements."""
+        return self._table is not None and not self.retiring
+
+    async def _open(self) -> None:
+        pause_s = RETRY_MIN_S
+        told = False
+        while self.closed is None:
+            error = await self._try_to_open()
+            if error is ErrorCode.NONE or self.closed is not None:
+                return
+            if error in _FENCED:
+                self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+            if pause_s >= RETRY_MAX_S and not self.fetches.waiting:
+                self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # nobody asks any more
+                return
+            if not told:
+                told = True
+                log.info("the leases of %s can't be read yet: %s", self, error.name)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _try_to_open(self) -> ErrorCode:
+        key, limits = self.key, self._settings().limits
+        state = await self._host.share_persister.read(*key, leader_epoch=self._leader_epoch)
+        if self.closed is not None or state.error:
+            return state.error
+        self._state_epoch = state.state_epoch
+        if state.start_offset != NO_OFFSET:
+            self._opened(LeaseTable(limits, state.start_offset, state.batches))
+            return ErrorCode.NONE
+        try:
+            table = LeaseTable(limits, await self._first_offset(), is_new=True)
+        except KafkaError as failure:
+            return failure.code
+        change = table.take_change()
+        assert change is not None
+        error = await self._write_once(change)
+        if error is ErrorCode.NONE and self.closed is None:
+            table.committed(change.number)
+            self._opened(table)
+        return error
+
+    async def _first_offset(self) -> int:
+        """Where a group begins that hasn't. Raises KafkaError."""
+        partition, starts_at = self.partition, self._settings().starts_at
+        partition.check_settled()
+        if starts_at == EARLIEST:
+            return partition.log.log_start_offset
+        if isinstance(starts_at, int):
+            search = partition.log.search_timestamp(max(self._host.now_ms() - starts_at, 0))
+            found = await finish_search(search, partition, self._host.opener)
+            if found is not None:
+                return found.offset
+        return partition.high_watermark
+
+    def _opened(self, table: LeaseTable) -> None:
+        self._table = table
+        self._wake()
+
+    # -- what members do
+
+    def ready_bytes(self, max_bytes: int) -> int:
+        """How many bytes there may be for a member, up to so many. Raises KafkaError."""
+        table = self._looked_at()
+        if table is None:
+            return 0
+        upper = self._upper_offset()
+        asked = table.next_available(upper)
+        if asked is None:
+            return 0
+        return self.partition.log.read(asked, max_bytes, upper_offset=upper).size_bytes
+
+    def deal(self, member: str, demand: Demand, max_bytes: int, *, min_one: bool) -> Dealt:
+        """Leases a member what it may have. Raises KafkaError."""
+        table = self._looked_at()
+        if table is None:
+            return NOTHING
+        partition, upper = self.partition, self._upper_offset()
+        asked = table.next_available(upper)
+        if asked is None:
+            return NOTHING
+        partition.numbers.reads += 1
+        result = partition.log.read(asked, max_bytes, upper_offset=upper, min_one=min_one)
+        if not result.slices:
+            return NOTHING
+        aborted = NOTHING_ABORTED
+        if partition.log.has_aborted and self._settings().reads_committed:
+            aborted = Aborted(partition.log.aborted_transactions(asked, result.next_offset))
+        read = LeaseRead(result.slices, aborted)
+        acquired = table.acquire(member, asked, read, upper, demand, self._host.monotonic_ms())
+        self._changed()
+        if not acquired:
+            if read.failure is not None:
+                raise read.failure
+            return NOTHING._replace(goes_on=table.next_available(upper) not in (None, asked))
+        records = read.records(acquired)
+        return Dealt(acquired, records, sum(map(len, records)))
+
+    def take_back(self, member: str, acquired: Sequence[Acquired]) -> None:
+        """The member won't be told of what it was dealt just now."""
+        if self._table is not None:
+            self._table.take_back(member, acquired)
+            self._wake()
+
+    def acknowledge(
+        self, member: str, acknowledgements: Sequence[Acknowledgement]
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """Judges what a member says; what is to be written is answered when it is."""
+        table = self._table
+        if table is None:  # nothing was dealt in this leader's time
+            return self.closed or ErrorCode.INVALID_RECORD_STATE
+        error = table.acknowledge(member, acknowledgements, self._host.monotonic_ms())
+        if error:
+            return error
+        if not table.has_change:
+            self._changed()
+            return ErrorCode.NONE
+        told: asyncio.Future[ErrorCode] = self._loop.create_future()
+        self._told.append(told)
+        self._changed()
+        return told
+
+    def release(self, member: str) -> None:
+        """The member's session is over: what it has is for others."""
+        if self._table is not None and self._table.close_session(member):
+            self._wake()
+
+    def _looked_at(self) -> LeaseTable | None:
+        """The table as the group's configuration and the log are now, if there is one yet."""
+        table = self._table
+        if table is None or not self.is_open:
+            return None
+        table.limits = self._settings().limits
+        table.advance_log_start(self.partition.log.log_start_offset)
+        return table
+
+    def _upper_offset(self) -> int:
+        partition = self.partition
+        if self._settings().reads_committed:
+            return partition.last_stable_offset
+        return partition.high_watermark
+
+    # -- writing
+
+    def _changed(self) -> None:
+        """Something may be to be written, or have another deadline."""
+        table = self._table
+        if table is None:
+            return
+        if table.has_change and not self._flush_due and len(self._writing) < WRITES_MAX:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        self._set_timer(table)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        table = self._table
+        if table is None:
+            return
+        change = table.take_change()
+        if change is not None:
+            self._writing[change.number], self._told = self._told, []
+            self._start(self._write(change))
+
+    async def _write(self, change: Change) -> None:
+        """Writes until it is known what became of it."""
+        pause_s = RETRY_MIN_S
+        error = await self._write_once(change)
+        while self.closed is None and _may_pass(error):
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+            if self.closed is None:
+                error = await self._write_once(change)
+        if self.closed is None:
+            self._written(change, error)
+
+    async def _write_once(self, change: Change) -> ErrorCode:
+        return await self._host.share_persister.write(
+            *self.key,
+            state_epoch=self._state_epoch,
+            leader_epoch=self._leader_epoch,
+            start_offset=change.start_offset,
+            finished_count=change.finished_count,
+            batches=change.batches,
+        )
+
+    def _written(self, change: Change, error: ErrorCode) -> None:
+        table = self._table
+        assert table is not None
+        if error in _FENCED:
+            self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if error in _NOT_KEPT:
+            self.close(ErrorCode.INVALID_RECORD_STATE)
+            return
+        if error:
+            log.warning("what became of leases of %s isn't kept: %s", self, error.name)
+            table.failed(change.number, self._host.monotonic_ms())
+        else:
+            table.committed(change.number)
+        _tell(self._writing.pop(change.number), error)
+        self._changed()
+        self._wake()
+        self._look_whether_quiet()
+
+    # -- time
+
+    def _set_timer(self, table: LeaseTable) -> None:
+        deadline_ms = table.next_deadline()
+        timer = self._timer
+        if deadline_ms is None:
+            return
+        at_s = deadline_ms / 1000
+        if timer is not None:
+            if timer.when() <= at_s:
+                return  # it is set anew when that time has come
+            timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        table = self._table
+        if table is None:
+            return
+        table.expire(self._host.monotonic_ms())
+        self._changed()
+
+    # -- the partition, and the end
+
+    def _wake(self) -> None:
+        if self.fetches.waiting:
+            self.fetches.wake_soon(self, self._loop)
+
+    def _partition_moved(self, _: Partition) -> None:
+        """There may be more to read, or another role."""
+        if self._is_over():
+            self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self.fetches.waiting:
+            self.fetches.wake(self)
+
+    def _is_over(self) -> bool:
+        partition = self.partition
+        return (
+            partition.closed
+            or partition.leadership is None
+            or partition.leader_epoch != self._leader_epoch
+        )
+
+    def retire(self) -> None:
+        """Nobody of the group is here any more: it is given up when nothing is on its way.
+
+        So offsets may be altered or deleted elsewhere, and whoever comes next reads them anew.
+        """
+        self.retiring = True
+        self._look_whether_quiet()
+
+    def _look_whether_quiet(self) -> None:
+        if self.retiring and (self._table is None or not (self._writing or self._table.has_change)):
+            self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is lost, and nobody misses it, if it is given up."""
+        table = self._table
+        return table is not None and table.is_quiet and not self.fetches.waiting
+
+    def close(self, error: ErrorCode) -> None:
+        """Gives it up; what was acknowledged and isn't known to be written hears this error."""
+        if self.closed is not None:
+            return
+        self.closed = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.partition.fetches.remove(self._partition_moved)
+        told, self._told = self._told, []
+        for each in self._writing.values():
+            told += each
+        self._writing.clear()
+        self._table = None
+        _tell(told, error)
+        self._on_close(self)
+        self._wake()
+
+    async def stop(self) -> None:
+        """The broker stops: ends what is under way."""
+        self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _may_pass(error: ErrorCode) -> bool:
+    """Whether a write may have been done, or can be yet."""
+    if error in _FENCED or error in _NOT_KEPT:
+        return False
+    return error.retriable or error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _tell(told: list[asyncio.Future[ErrorCode]], error: ErrorCode) -> None:
+    for each in told:
+        if not each.done():
+            each.set_result(error)
