@@ -268,9 +268,6 @@ def test_who_is_nobody_is_refused(group: Group) -> None:
         unknown: E.UNKNOWN_TOPIC_ID,
         missing: E.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert ann.acknowledge({group.partition: [(0, 0, [ACCEPT])]}) == {
-        group.partition: E.INVALID_REQUEST
-    }
 
 
 def test_trap_14_the_topic_is_deleted(broker: Broker, group: Group) -> None:

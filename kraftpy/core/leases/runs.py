@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class RecordState(IntEnum):
@@ -38,6 +38,13 @@ AVAILABLE = int(RecordState.AVAILABLE)
 ACQUIRED = int(RecordState.ACQUIRED)
 ACKNOWLEDGED = int(RecordState.ACKNOWLEDGED)
 ARCHIVED = int(RecordState.ARCHIVED)
+
+
+FEW_PIECES = 8
+"""So few are put one by one."""
+
+Piece: TypeAlias = tuple[int, int, int, int, str, int, int]
+"""What `Runs.put` takes."""
 
 
 class Run(NamedTuple):
@@ -155,8 +162,39 @@ class Runs:
                 columns.append(self._row(stop - 1, last + 1))
         elif stop < len(firsts) and self._equals(stop, *wanted):
             stop += 1
-        new = list(zip(*columns, strict=True))
-        firsts[start:stop] = array("q", new[0])
+        self._replace(start, stop, columns)
+
+    def put_all(self, pieces: Sequence[Piece]) -> None:
+        """As `put` for each of them, which ascend; for many, in a pass over what they touch."""
+        if len(pieces) < FEW_PIECES:
+            for each in pieces:
+                self.put(*each)
+            return
+        touched = self.between(pieces[0][0] - 1, min(pieces[-1][1] + 1, self.end - 1))
+        rows: list[tuple[int, int, int, str, int, int]] = []
+        waiting = iter(pieces)
+        piece: Piece | None = next(waiting, None)
+        for index in touched:
+            at, end = self.firsts[index], self.last_of(index) + 1
+            own = self._row(index, at)[1:]
+            while piece is not None and piece[0] < end:
+                if piece[0] > at:
+                    _join(rows, (at, *own))
+                    at = piece[0]
+                _join(rows, (at, *piece[2:]))
+                at = min(piece[1] + 1, end)
+                if piece[1] >= end:
+                    break  # it goes on in the next run
+                piece = next(waiting, None)
+            if at < end:
+                _join(rows, (at, *own))
+        self._replace(touched.start, touched.stop, rows)
+
+    def _replace(
+        self, start: int, stop: int, rows: Sequence[tuple[int, int, int, str, int, int]]
+    ) -> None:
+        new = list(zip(*rows, strict=True))
+        self.firsts[start:stop] = array("q", new[0])
         self.states[start:stop] = bytes(new[1])
         self.deliveries[start:stop] = array("h", new[2])
         self.members[start:stop] = new[3]
@@ -200,3 +238,11 @@ class Runs:
             self.deadlines[index],
             self.changes[index],
         )
+
+
+def _join(
+    rows: list[tuple[int, int, int, str, int, int]], row: tuple[int, int, int, str, int, int]
+) -> None:
+    """Adds a row, unless the one before says the same of what comes behind it."""
+    if not rows or rows[-1][1:] != row[1:]:
+        rows.append(row)

@@ -35,6 +35,7 @@ from kraftpy.core.leases.runs import (
     ARCHIVED,
     AVAILABLE,
     IN_TRANSITION,
+    Piece,
     RecordState,
     Run,
     Runs,
@@ -273,8 +274,10 @@ class LeaseTable:
             if error := self._judge(member, first, last):
                 return error
             before = last
+        pieces: list[Piece] = []
         for first, last, types in acknowledgements:
-            self._carry_out(first, last, types, now_ms)
+            self._carry_out(first, last, types, now_ms, pieces)
+        self._runs.put_all(pieces)
         return ErrorCode.NONE
 
     def _judge(self, member: str, first: int, last: int) -> ErrorCode:
@@ -288,50 +291,53 @@ class LeaseTable:
                 return ErrorCode.INVALID_RECORD_STATE
         return ErrorCode.NONE
 
-    def _carry_out(self, first: int, last: int, types: Sequence[int], now_ms: int) -> None:
+    def _carry_out(
+        self, first: int, last: int, types: Sequence[int], now_ms: int, pieces: list[Piece]
+    ) -> None:
         start = self._runs.start
         if len(types) == 1:
-            self._say(max(first, start), last, types[0], now_ms)
+            self._say(max(first, start), last, types[0], now_ms, pieces)
             return
         at = max(first, start)
         for kind, those in groupby(types[at - first :]):
             count = sum(1 for _ in those)
-            self._say(at, at + count - 1, kind, now_ms)
+            self._say(at, at + count - 1, kind, now_ms, pieces)
             at += count
 
-    def _say(self, first: int, last: int, kind: int, now_ms: int) -> None:
-        """All of these are Acquired."""
-        if kind == AcknowledgeType.RENEW:
-            deadline_ms = now_ms + self.limits.lock_ms
-            runs = self._runs
-            for part_first, part_last in self._having(first, last, ACQUIRED):
-                index = runs.index_of(part_first)
-                held = runs.deliveries[index], runs.members[index], deadline_ms
-                runs.put(part_first, part_last, ACQUIRED, *held)
-            self._expect(deadline_ms)
-            return
+    def _say(self, first: int, last: int, kind: int, now_ms: int, pieces: list[Piece]) -> None:
+        """All of these are Acquired; what is to be put is added to the pieces."""
+        runs = self._runs
+        deadline_ms = now_ms + self.limits.lock_ms
         for part_first, part_last in self._having(first, last, ACQUIRED):
-            if kind == AcknowledgeType.ACCEPT:
-                self.wait_for(part_first, part_last, ACKNOWLEDGED)
+            index = runs.index_of(part_first)
+            if kind == AcknowledgeType.RENEW:
+                held = runs.deliveries[index], runs.members[index], deadline_ms
+                pieces.append((part_first, part_last, ACQUIRED, *held, 0))
+                self._expect(deadline_ms)
+            elif kind == AcknowledgeType.ACCEPT:
+                pieces.append(self._waiting(index, part_first, part_last, ACKNOWLEDGED))
             elif kind == AcknowledgeType.RELEASE:
-                self.give_back(part_first, part_last)
+                target = self._given_back(index)
+                pieces.append(self._waiting(index, part_first, part_last, target))
             else:
-                self.wait_for(part_first, part_last, ARCHIVED)
+                pieces.append(self._waiting(index, part_first, part_last, ARCHIVED))
 
-    def give_back(self, first: int, last: int) -> None:
-        """Part of a run is to be Available, or Archived after its last delivery."""
-        deliveries = self._runs.deliveries[self._runs.index_of(first)]
-        is_over = deliveries >= self.limits.max_deliveries
-        self.wait_for(first, last, ARCHIVED if is_over else AVAILABLE)
+    def _given_back(self, index: int) -> int:
+        """What becomes of a run: Available, or Archived after its last delivery."""
+        is_over = self._runs.deliveries[index] >= self.limits.max_deliveries
+        return ARCHIVED if is_over else AVAILABLE
 
     def wait_for(self, first: int, last: int, target: int) -> None:
         """Part of a run is to have this state, once that is written."""
         runs = self._runs
-        index = runs.index_of(first)
+        runs.put(*self._waiting(runs.index_of(first), first, last, target))
+
+    def _waiting(self, index: int, first: int, last: int, target: int) -> Piece:
+        runs = self._runs
         deliveries = runs.deliveries[index]
-        held = deliveries, runs.members[index], runs.deadlines[index]
-        runs.put(first, last, IN_TRANSITION | target, *held, self._number)
         self._open.append(StateBatch(first, last, target, deliveries))
+        held = deliveries, runs.members[index], runs.deadlines[index]
+        return (first, last, IN_TRANSITION | target, *held, self._number)
 
     # -- what is written
 
@@ -384,15 +390,17 @@ class LeaseTable:
     def committed(self, number: int) -> None:
         """The change is written."""
         runs = self._runs
-        for first, last, target, deliveries in self._in_flight.pop(number):
+        pieces: list[Piece] = []
+        for first, last, target, deliveries in sorted(self._in_flight.pop(number)):
             for part_first, part_last in self._having(first, last, IN_TRANSITION | target):
                 if runs.changes[runs.index_of(part_first)] != number:
                     continue
                 if target == AVAILABLE:
-                    runs.put(part_first, part_last, AVAILABLE, deliveries)
+                    pieces.append((part_first, part_last, AVAILABLE, deliveries, "", 0, 0))
                 else:
-                    runs.put(part_first, part_last, target)
+                    pieces.append((part_first, part_last, target, 0, "", 0, 0))
                     self._finished_count += part_last - part_first + 1
+        runs.put_all(pieces)
         self._pass_finished()
 
     def failed(self, number: int, now_ms: int) -> None:
@@ -432,8 +440,11 @@ class LeaseTable:
                 due.append((runs.firsts[index], runs.last_of(index)))
             else:
                 self._expect(deadline_ms)
+        pieces: list[Piece] = []
         for first, last in due:
-            self.give_back(first, last)
+            index = runs.index_of(first)
+            pieces.append(self._waiting(index, first, last, self._given_back(index)))
+        runs.put_all(pieces)
         return sum(last - first + 1 for first, last in due)
 
     def _expect(self, deadline_ms: int) -> None:
