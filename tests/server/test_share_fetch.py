@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode as E
+from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Broker
 from tests.server.shares import (
     ACCEPT,
@@ -24,6 +25,7 @@ from tests.server.shares import (
     values,
 )
 from tests.server.wire import Wire, produce
+from tests.waiting import wait_until
 
 LOCK_S = 1.0
 
@@ -38,6 +40,23 @@ def broker() -> Iterator[Broker]:
     }
     with Broker(**settings) as started:
         yield started
+
+
+def configure(group: Group, key: str, value: str) -> None:
+    kinds = messages.IncrementalAlterConfigsRequest
+    config = kinds.AlterableConfig(key, 0, value)
+    request = kinds([kinds.AlterConfigsResource(32, group.name, [config])])
+    answer = group.wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+
+
+def start_of(group: Group) -> int:
+    """Where the group is, as is kept of it."""
+    kinds = messages.ReadShareGroupStateSummaryRequest
+    topic, index = group.partition
+    data = kinds.ReadStateSummaryData(topic, [kinds.PartitionData(index, -1)])
+    answer = group.wire.call(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 1, kinds(group.name, [data]))
+    return int(answer.results[0].partitions[0].start_offset)
 
 
 @pytest.fixture
@@ -188,6 +207,27 @@ def test_trap_4_a_group_begins_in_the_middle_of_a_batch(wire: Wire, group: Group
     assert ann.acknowledge({group.partition: [(0, 2, [ACCEPT])]}) == {group.partition: 0}
 
 
+@pytest.mark.parametrize(
+    ("reset", "first"), [("earliest", 0), ("latest", 3), ("by_duration:PT1H", 2)]
+)
+def test_a_group_that_is_new_begins_where_its_configuration_says(
+    wire: Wire, group: Group, reset: str, first: int
+) -> None:
+    group.append("a", "b")  # of 1970
+    now = build_batch([(int(time.time() * 1000), None, b"c", [])])
+    assert produce(wire, group.topic, now).error_code == 0
+    group.name += "-new"
+    configure(group, "share.auto.offset.reset", reset)
+    begin(wire, group.name, group.partition, start=-1)
+    ann = group.member()
+    if reset == "latest":
+        ann.fetch(group.partition, wait_ms=100)
+        wait_until(lambda: start_of(group) == first, "the group begins at the end")
+        group.append("d")
+    added = [] if ann.epoch else [group.partition]
+    assert ann.fetch(*added, wait_ms=5_000)[group.partition].runs[0][0] == first
+
+
 def test_as_many_records_as_are_wanted(group: Group) -> None:
     group.append("a", "b", "c")
     group.append("d", "e", "f")
@@ -296,11 +336,7 @@ def test_trap_6_the_log_start_passes_what_is_leased(group: Group) -> None:
 
 
 def test_trap_7_a_group_that_reads_what_is_committed(broker: Broker, group: Group) -> None:
-    kinds = messages.IncrementalAlterConfigsRequest
-    config = kinds.AlterableConfig("share.isolation.level", 0, "read_committed")
-    request = kinds([kinds.AlterConfigsResource(32, group.name, [config])])
-    answer = group.wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
-    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+    configure(group, "share.isolation.level", "read_committed")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": group.name})
     producer.init_transactions(20)
     ann = group.member()
