@@ -5,6 +5,8 @@ Anybody may have chosen a name: what can't be printed is shown as an escape.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 def printable(text: str) -> str:
     r"""The text with `\n`, `\x1b` and the like in place of unprintable characters."""
@@ -26,3 +28,13 @@ def size_text(size_bytes: int) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 broker`, `2,000 brokers`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def time_text(time_ms: int) -> str:
+    """A time as ISO 8601 to the second; what is beyond year 9999 as milliseconds, "-" for none."""
+    if time_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError):
+        return f"{time_ms} ms"

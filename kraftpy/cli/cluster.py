@@ -33,7 +33,7 @@ from kraftpy.client.cluster_admin import (
     sizes_by_broker,
 )
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.wording import counted, size_text
+from kraftpy.wording import counted, size_text, time_text
 
 
 @click.group()
@@ -104,6 +104,8 @@ def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
                 "broker": broker.id,
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
+                "registered_ms": broker.registered_ms,
+                "metrics": broker.metrics,
                 "state": "fenced" if broker.fenced else "up",
                 "leads": sum(each.leader == broker.id for each in partitions),
                 "replicas": sum(broker.id in each.replicas for each in partitions),
@@ -115,12 +117,17 @@ def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
             echo_json(rows)
             return
         echo_table(
-            ("BROKER", "ADDRESS", "RACK", "STATE", "LEADS", "REPLICAS", "SIZE"),
+            (
+                *("BROKER", "ADDRESS", "METRICS", "RACK", "REGISTERED", "STATE"),
+                *("LEADS", "REPLICAS", "SIZE"),
+            ),
             [
                 (
                     row["broker"],
                     row["address"],
+                    row["metrics"] or "-",
                     row["rack"] or "-",
+                    "-" if row["registered_ms"] is None else time_text(row["registered_ms"]),
                     row["state"],
                     row["leads"],
                     row["replicas"],

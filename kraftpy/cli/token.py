@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -35,6 +34,7 @@ from kraftpy.cli.common import (
 )
 from kraftpy.client.security_admin import SCRAM_MECHANISMS, SecurityAdmin, Token
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import time_text
 
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _TIME_MAX_MS = 2**63 - 1
@@ -181,7 +181,7 @@ def _show_created(token: Token, path: str | None, output: str) -> None:
     texts = {
         **shown,
         "renewers": ",".join(token.renewers) or "-",
-        **{key: _time_text(shown[key]) for key in ("issued_ms", "expires_ms", "max_ms")},
+        **{key: time_text(shown[key]) for key in ("issued_ms", "expires_ms", "max_ms")},
     }
     for key, text in texts.items():
         click.echo(f"{key.removesuffix('_ms').upper():<11}{text}")
@@ -289,7 +289,7 @@ def list_command(owners: Sequence[str], brokers: Brokers, timeout_ms: int, outpu
                         each.owner,
                         each.requester,
                         ",".join(each.renewers) or "-",
-                        *map(_time_text, (each.issued_ms, each.expires_ms, each.max_ms)),
+                        *map(time_text, (each.issued_ms, each.expires_ms, each.max_ms)),
                     )
                     for each in found
                 ],
@@ -318,7 +318,7 @@ def renew(
 
     async def change(admin: SecurityAdmin, token: Token) -> str:
         expires_ms = await admin.renew_delegation_token(token.hmac, period_ms)
-        return "renewed" if output == "json" else f"renewed until {_time_text(expires_ms)}:"
+        return "renewed" if output == "json" else f"renewed until {time_text(expires_ms)}:"
 
     _change(ids, change, brokers, timeout_ms, output)
 
@@ -338,7 +338,7 @@ def expire(
         expires_ms = await admin.expire_delegation_token(token.hmac, period_ms)
         if period_ms < 0:
             return "expired"
-        return "shortened" if output == "json" else f"ends at {_time_text(expires_ms)}:"
+        return "shortened" if output == "json" else f"ends at {time_text(expires_ms)}:"
 
     _change(ids, change, brokers, timeout_ms, output)
 
@@ -377,11 +377,3 @@ def _as_json(token: Token) -> dict[str, Any]:
         "expires_ms": token.expires_ms,
         "max_ms": token.max_ms,
     }
-
-
-def _time_text(time_ms: int) -> str:
-    """A time as ISO 8601 to the second; what is beyond year 9999 as milliseconds."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError):
-        return f"{time_ms} ms"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 
@@ -29,6 +28,7 @@ from kraftpy.cli.group_offsets import partitions_in
 from kraftpy.client.offsets import Partition
 from kraftpy.client.transaction_admin import STATES, TransactionAdmin
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import time_text
 
 
 @click.group()
@@ -150,7 +150,7 @@ def describe(transactional_id: str, brokers: Brokers, timeout_ms: int, output: s
             ("coordinator", f"broker {found.coordinator}"),
             ("producer", f"{found.producer_id}, epoch {found.producer_epoch}"),
             ("timeout", f"{found.timeout_ms} ms"),
-            ("began", _time_text(found.start_ms)),
+            ("began", time_text(found.start_ms)),
             ("partitions", ", ".join(map(_name, found.partitions)) or "-"),
         ):
             click.echo(f"{name:<13}{value}")
@@ -210,7 +210,7 @@ def producers(
                     each.producer_id,
                     each.producer_epoch,
                     each.last_sequence,
-                    _time_text(each.last_timestamp_ms),
+                    time_text(each.last_timestamp_ms),
                     "-" if each.coordinator_epoch < 0 else each.coordinator_epoch,
                     "-" if each.transaction_start < 0 else each.transaction_start,
                 )
@@ -274,7 +274,7 @@ def hanging(
                     each.producer.transaction_start,
                     each.producer.producer_id,
                     each.producer.producer_epoch,
-                    _time_text(each.producer.last_timestamp_ms),
+                    time_text(each.producer.last_timestamp_ms),
                     each.id or "-",
                 )
                 for each in found
@@ -365,10 +365,3 @@ def _name(partition: Partition) -> str:
 
 def _known(value: int) -> int | None:
     return None if value < 0 else value
-
-
-def _time_text(time_ms: int) -> str:
-    """A time as ISO 8601 to the second, "-" for none."""
-    if time_ms < 0:
-        return "-"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

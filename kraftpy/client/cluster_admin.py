@@ -17,7 +17,12 @@ from kraftpy.client.cluster import check
 from kraftpy.client.offsets import by_topic
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError, error_code
-from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
+from kraftpy.protocol.extensions import (
+    METADATA_LEVEL_FEATURE,
+    METRICS_TAG,
+    REGISTERED_TAG,
+    decode_int64,
+)
 
 METADATA_TOPIC = "__cluster_metadata"
 PREFERRED_ELECTION = 0
@@ -38,13 +43,19 @@ class PartitionName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterBroker:
-    """A registered broker; one that is `fenced` is down or has yet to catch up."""
+    """A registered broker; one that is `fenced` is down or has yet to catch up.
+
+    `registered_ms` is when it registered last, by its own clock; `metrics` where those of its node
+    are served. None is what isn't known.
+    """
 
     id: int
     host: str
     port: int
     rack: str | None
     fenced: bool
+    registered_ms: int | None = None
+    metrics: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,12 @@ class ClusterAdmin(Admin):
             response.controller_id,
             {
                 each.broker_id: ClusterBroker(
-                    each.broker_id, each.host, each.port, each.rack, each.is_fenced
+                    each.broker_id,
+                    each.host,
+                    each.port,
+                    each.rack,
+                    each.is_fenced,
+                    *_registry(each._tags or {}),
                 )
                 for each in sorted(response.brokers, key=lambda each: each.broker_id)
             },
@@ -345,6 +361,14 @@ async def sizes_by_broker(
         elif not isinstance(answer, ConnectionError | KafkaError):
             raise answer
     return sizes
+
+
+def _registry(tags: dict[int, bytes]) -> tuple[int | None, str | None]:
+    registered, metrics = tags.get(REGISTERED_TAG), tags.get(METRICS_TAG)
+    return (
+        None if registered is None else decode_int64(registered),
+        None if metrics is None else metrics.decode("utf-8", "replace"),
+    )
 
 
 def _quorum_replicas(states: Iterable[Any]) -> tuple[QuorumReplica, ...]:

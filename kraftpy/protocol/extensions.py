@@ -31,6 +31,12 @@ ALL_OR_NONE_TAG = 10_000
 # DeleteTopicsRequest, version 4 and later: topics of the brokers' own are to be deleted, too.
 FORCE_INTERNAL_TAG = 10_000
 
+# DescribeClusterBroker of DescribeClusterResponse: when the broker registered, by its clock, in
+# milliseconds since 1970 (`encode_int64`); and where its node serves metrics, as `host:port`. Not
+# there if that isn't known.
+REGISTERED_TAG = 10_000
+METRICS_TAG = 10_001
+
 # TransactionLogValue, a record of `__transaction_state`: the epoch that the producer had before, an
 # int16. Kafka forgets it with the coordinator (KAFKA-20357).
 LAST_PRODUCER_EPOCH_TAG = 10_000

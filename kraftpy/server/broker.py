@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.core.config.addresses import Address
 from kraftpy.core.config.understood import understood_broker_configs, understood_topic_configs
 from kraftpy.core.metadata import (
     TRANSACTIONS,
@@ -74,6 +75,7 @@ from kraftpy.server.network.addresses import (
     Node,
     endpoints_to_register,
     inter_broker_endpoint,
+    metrics_to_register,
     node_for,
 )
 from kraftpy.server.network.client_quotas import ClientQuotas
@@ -86,9 +88,8 @@ from kraftpy.server.replication.follower_sessions import FollowerSessions
 from kraftpy.server.replication.leader_changes import LeaderChanges
 from kraftpy.server.replication.opening import BatchOpener
 from kraftpy.server.replication.partition import Partition
-from kraftpy.server.replication.placement import MetadataPlacement
+from kraftpy.server.replication.placement import MetadataPlacement, check_metadata_is_there
 from kraftpy.server.replication.replicas import ReplicaManager
-from kraftpy.storage.files import StorageError
 from kraftpy.storage.flusher import Flusher
 from kraftpy.storage.manager import LogManager
 
@@ -204,8 +205,8 @@ class Broker:
 
     # -- life
 
-    async def start(self, sockets: list[socket.socket]) -> None:
-        """Joins the quorum, opens the partitions, lets clients in."""
+    async def start(self, sockets: list[socket.socket], metrics: Address | None = None) -> None:
+        """Joins the quorum, opens the partitions, lets clients in; `metrics`: where they are."""
         await self._quorum.start(QUORUM_TIMEOUT_MS)
         directory_ids = [directory.directory_id for directory in self.logs.directories]
         # What the logs are opened by must hold: a controller that leads no more may have told it.
@@ -215,27 +216,25 @@ class Broker:
         self.logs.load(
             self.topic_config, self.flusher, MetadataPlacement(self.metadata, self.node_id)
         )
-        if self.metadata.cluster_id is None and len(self.logs):
-            raise StorageError(
-                f"the metadata log is empty, but there are {len(self.logs)} partitions in "
-                f"{', '.join(self.config.data_dirs)}: restore the metadata folder "
-                "(metadata.log.dir), or set log.dirs to an empty folder to begin a new cluster"
-            )
+        check_metadata_is_there(self.metadata, self.logs, self.config.data_dirs)
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.share_coordinator = ShareCoordinator(self)
         self.coordinators += [self.groups, self.transactions, self.share_coordinator]
+        endpoints = endpoints_to_register(self.config, sockets)
         file = self.config.with_dynamic({})  # The rest of the configuration is known to all.
         cluster_id = await self._membership.register(
             lambda: self.metadata,
             cluster_id=self.logs.cluster_id,
             clean_shutdown_epoch=self.logs.clean_shutdown_epoch,
-            endpoints=endpoints_to_register(self.config, sockets),
+            endpoints=endpoints,
             rack=self.config.broker_rack,
             directories=directory_ids,
             min_insync_replicas=file.min_insync_replicas,
             unclean_leader_election=file.unclean_leader_election_enable,
+            registered_ms=self.now_ms(),
+            metrics=None if metrics is None else metrics_to_register(metrics, endpoints),
         )
         if self.logs.cluster_id is None:
             self.logs.join_cluster(cluster_id)

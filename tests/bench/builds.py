@@ -28,6 +28,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from kraftpy.core.config.addresses import Address
 from kraftpy.metrics.channel import Responder
 from kraftpy.metrics.instruments import Histogram, Traffic
 from kraftpy.server.broker import Broker
@@ -175,8 +176,10 @@ def lagging() -> None:
         # A signal may come in the midst of `tick`, which alone writes the file.
         forgetting[0] = True
 
-    async def watched(self: Broker, sockets: list[socket.socket]) -> None:
-        await start(self, sockets)
+    async def watched(
+        self: Broker, sockets: list[socket.socket], metrics: Address | None = None
+    ) -> None:
+        await start(self, sockets, metrics)
         signal.signal(signal.SIGUSR1, forget)
         last = [time.perf_counter(), time.thread_time()]
 

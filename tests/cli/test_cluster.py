@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
 
 from kraftpy.core.metadata import LEVEL
 from kraftpy.testing import Broker, Cluster
+from kraftpy.wording import time_text
 from tests.waiting import wait_until
 
 from .commands import failure, output, run_command, running
@@ -109,8 +112,15 @@ def test_one_node(one: Commands, name: str) -> None:
     assert (broker["state"], broker["rack"]) == ("up", None)
     assert broker["leads"] == broker["replicas"] >= 2
     header, row = one("brokers").splitlines()
-    assert header.split() == ["BROKER", "ADDRESS", "RACK", "STATE", "LEADS", "REPLICAS", "SIZE"]
-    assert row.split()[:4] == ["1", one.bootstrap, "-", "up"]
+    assert header.split() == [
+        *("BROKER", "ADDRESS", "METRICS", "RACK", "REGISTERED"),
+        *("STATE", "LEADS", "REPLICAS", "SIZE"),
+    ]
+    registered = time_text(broker["registered_ms"])
+    assert row.split()[:6] == ["1", one.bootstrap, broker["metrics"], "-", registered, "up"]
+    assert 0 <= time.time() * 1000 - broker["registered_ms"] < 3_600_000
+    with urlopen(f"http://{broker['metrics']}/healthz") as answer:
+        assert answer.status == 200
 
     described = one.json("quorum")
     (voter,) = described["nodes"]

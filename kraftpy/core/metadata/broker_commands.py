@@ -64,6 +64,8 @@ def register_broker(
         directories=command.directories,
         fenced=True,
         rules=TopicRules(command.min_insync_replicas, command.unclean_leader_election),
+        registered_ms=command.registered_ms,
+        metrics=command.metrics,
     )
     if cluster_id is not None and state.cluster_id not in (None, cluster_id):
         raise KafkaError(
@@ -81,6 +83,8 @@ def register_broker(
                 endpoints=broker.endpoints,
                 rack=broker.rack,
                 rules=broker.rules,
+                registered_ms=broker.registered_ms,
+                metrics=broker.metrics,
             ),
             changes,
         )

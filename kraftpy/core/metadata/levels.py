@@ -28,7 +28,8 @@ The levels:
 5. Users have SCRAM credentials (`security_commands`), and there are ACLs (`acl_commands`). What a
    client changes names the version of the ACLs that allowed it.
 6. Clients have quotas (`quota_commands`), and there are delegation tokens (`token_commands`).
-7. Brokers serve share groups. `share.version` begins with 1, once, as `transaction.version` did.
+7. Brokers serve share groups. `share.version` begins with 1, once, as `transaction.version` did. A
+   registration says when it was, and where the node's metrics are.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ token."""
 
 SHARE_GROUPS = 7
 """The level from which on brokers serve share groups."""
+
+REGISTRY = 7
+"""The level from which on a registration says when it was, and where metrics are."""
 
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""

@@ -131,7 +131,8 @@ class Broker:
     """A registered broker. `epoch` numbers the life of its process that `incarnation_id` names.
 
     A fenced one serves nothing. One in controlled shutdown is given no leaderships any more.
-    `rules` are what its own configuration file says.
+    `rules` are what its own configuration file says. `registered_ms` is when its life began by its
+    clock, 0 if that isn't known, `metrics` the address of its node's metrics.
     """
 
     id: int
@@ -143,6 +144,8 @@ class Broker:
     fenced: bool
     in_controlled_shutdown: bool = False
     rules: TopicRules = KAFKAS_RULES
+    registered_ms: int = 0
+    metrics: str | None = None
 
     @property
     def active(self) -> bool:

@@ -9,17 +9,20 @@ them is written, the metadata level says (`levels`), so that earlier releases re
    on there are `features`, from level 4 on `twins`: by the name of each that of the topic that it
    follows. From level 5 on there are `scram`: user, mechanism and credential of each; `acls` and
    `acl_version`. From level 6 on there are `quotas`: of each entity its parts and its values; and
-   `tokens`: all that the metadata has of each.
+   `tokens`: all that the metadata has of each. From level 7 on there is `registry`: of each broker
+   when it registered, and where its metrics are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kraftpy.core.metadata.levels import (
     LEVEL,
     QUOTAS_AND_TOKENS,
+    REGISTRY,
     SECURITY,
     TRANSACTIONS,
     TWINS,
@@ -70,6 +73,11 @@ def dump(state: MetadataTables) -> dict[str, Any]:
             for entity, values in state.quotas.in_order()
         ]
         newer["tokens"] = [_dump_token(state.tokens[each]) for each in sorted(state.tokens)]
+    if state.level >= REGISTRY:
+        newer["registry"] = [
+            [id_, broker.registered_ms, broker.metrics]
+            for id_, broker in sorted(state.brokers.items())
+        ]
     return {
         "version": _WITH_LEVEL if newer else _WITHOUT_LEVEL,
         **newer,
@@ -132,6 +140,11 @@ def load(state: MetadataTables, snapshot: Mapping[str, Any]) -> None:
         if state.level >= QUOTAS_AND_TOKENS:
             _load_quotas(state, snapshot["quotas"])
             _load_tokens(state, snapshot["tokens"])
+        if state.level >= REGISTRY:
+            for id_, registered_ms, metrics in snapshot["registry"]:
+                state.brokers[id_] = replace(
+                    state.brokers[id_], registered_ms=int(registered_ms), metrics=metrics
+                )
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"the metadata snapshot is damaged: {error!r}") from error
 

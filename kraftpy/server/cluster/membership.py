@@ -42,6 +42,7 @@ from kraftpy.core.metadata.commands import (
     RegisterBroker,
     UnfenceBroker,
 )
+from kraftpy.core.metadata.levels import REGISTRY
 from kraftpy.events import emit
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.client import ControllerUnavailable
@@ -83,6 +84,7 @@ class Membership:
         self._controller = controller
         self._incarnation_id = uuid.uuid4().bytes
         self._registration: RegisterBroker | None = None
+        self._metadata: Callable[[], MetadataState]
         self._unfencing: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -118,6 +120,8 @@ class Membership:
         directories: Sequence[bytes],
         min_insync_replicas: int,
         unclean_leader_election: bool,
+        registered_ms: int,
+        metrics: str | None,
     ) -> str:
         """Begins this life of the broker, fenced; returns the id of the cluster.
 
@@ -135,19 +139,28 @@ class Membership:
             rack=rack,
             min_insync_replicas=min_insync_replicas,
             unclean_leader_election=unclean_leader_election,
+            registered_ms=registered_ms,
+            metrics=metrics,
         )
+        self._metadata = metadata
         try:
-            value = await self.propose(command)
+            value = await self.propose(self._as_known(command))
         except KafkaError as error:
             named = metadata().cluster_id
             if error.code is not ErrorCode.INCONSISTENT_CLUSTER_ID or cluster_id or named is None:
                 raise
             # Another new node was faster.
             wanted = named
-            value = await self.propose(replace(command, cluster_id=wanted))
+            value = await self.propose(self._as_known(replace(command, cluster_id=wanted)))
         self._registration = replace(command, cluster_id=wanted, previous_broker_epoch=-1)
         self._registered(value["broker_epoch"])
         return wanted
+
+    def _as_known(self, command: RegisterBroker) -> RegisterBroker:
+        """Without what other releases of the cluster don't know yet."""
+        if self._metadata().level >= REGISTRY:
+            return command
+        return replace(command, registered_ms=0, metrics=None)
 
     def _registered(self, epoch: int) -> None:
         self.epoch = epoch
@@ -200,12 +213,29 @@ class Membership:
                 self._registered(broker.epoch)
             if broker.epoch == self.epoch and broker.fenced:
                 self._ask_back_in(self._unfence_again)
+            elif self._is_short(broker):
+                self._ask_back_in(self._complete)
 
     def _ask_back_in(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._stopping or self._unfencing is not None:
             return
         self._unfencing = asyncio.get_running_loop().create_task(ask())
         self._unfencing.add_done_callback(self._asked)
+
+    def _is_short(self, broker: BrokerRecord) -> bool:
+        """Whether the metadata has reached a level since at which there is more to say."""
+        return (
+            self._registration is not None
+            and broker.registered_ms == 0
+            and self._as_known(self._registration).registered_ms > 0
+        )
+
+    async def _complete(self) -> None:
+        assert self._registration is not None
+        try:
+            await self.propose(self._registration, UNFENCE_TIMEOUT_MS)
+        except KafkaError as error:
+            log.warning("the registration isn't complete yet: %s", error.message)
 
     async def _unfence_again(self) -> None:
         log.warning("the quorum has fenced this broker; asking to be let in again")
@@ -225,7 +255,8 @@ class Membership:
         try:
             await self._client.barrier(UNFENCE_TIMEOUT_MS)
             assert self._registration is not None
-            value = await self.propose(self._registration, UNFENCE_TIMEOUT_MS)
+            command = self._as_known(self._registration)
+            value = await self.propose(command, UNFENCE_TIMEOUT_MS)
             self._registered(value["broker_epoch"])
             await self.propose(UnfenceBroker(self._node_id, self.epoch), UNFENCE_TIMEOUT_MS)
         except (KafkaError, ControllerUnavailable) as error:

@@ -19,6 +19,7 @@ from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import METRICS_TAG, REGISTERED_TAG, encode_int64
 from kraftpy.protocol.messages import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -37,6 +38,7 @@ from kraftpy.server.network.long_answers import Pace
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
+    from kraftpy.server.network.addresses import Node
     from kraftpy.storage.manager import LogDirDescription
 
 ENDPOINT_TYPE_BROKERS = 1
@@ -62,14 +64,24 @@ def describe_cluster(
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id(),
         brokers=[
-            DescribeClusterResponse.DescribeClusterBroker(
-                node.node_id, node.host, node.port, node.rack, node.fenced
-            )
+            _broker_of(broker, node)
             for node in broker.reachable_nodes(ctx, fenced=request.include_fenced_brokers)
         ],
         cluster_authorized_operations=cluster_operations(
             ctx.session.view, request.include_cluster_authorized_operations
         ),
+    )
+
+
+def _broker_of(broker: Broker, node: Node) -> DescribeClusterResponse.DescribeClusterBroker:
+    known = broker.metadata.brokers[node.node_id]
+    tags = {}
+    if known.registered_ms:
+        tags[REGISTERED_TAG] = encode_int64(known.registered_ms)
+    if known.metrics is not None:
+        tags[METRICS_TAG] = known.metrics.encode()
+    return DescribeClusterResponse.DescribeClusterBroker(
+        node.node_id, node.host, node.port, node.rack, node.fenced, _tags=tags or None
     )
 
 

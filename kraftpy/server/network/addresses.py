@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.config.addresses import Address
 from kraftpy.core.config.listeners import security_protocol
 from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import Endpoint, MetadataState
@@ -53,6 +54,13 @@ def endpoints_to_register(
             )
         )
     return tuple(endpoints)
+
+
+def metrics_to_register(address: Address, endpoints: tuple[Endpoint, ...]) -> str:
+    """Where the metrics of this broker's node are, as others find its first listener."""
+    if address.host in _EVERY_INTERFACE:
+        address = Address(endpoints[0].host, address.port)
+    return str(address)
 
 
 def endpoint_of(broker: BrokerRecord, listener: str) -> Endpoint:

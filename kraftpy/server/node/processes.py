@@ -367,7 +367,8 @@ async def _serve(
     )
     _reload_on_signal(loop, broker, node.exporter)
     metrics = _serve_metrics(node, broker)
-    starting = loop.create_task(broker.start(sockets))
+    exporter = None if node.exporter is None else node.exporter.address
+    starting = loop.create_task(broker.start(sockets, exporter))
     try:
         if await _started(starting, stopping):
             await propose_first(broker.controller, broker.metadata, first_users)

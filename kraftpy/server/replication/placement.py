@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from kraftpy.storage.files import StorageError
 
 if TYPE_CHECKING:
     from kraftpy.core.metadata import MetadataState
+    from kraftpy.storage.manager import LogManager
+
+
+def check_metadata_is_there(
+    metadata: MetadataState, logs: LogManager, data_dirs: Sequence[str]
+) -> None:
+    """Raises StorageError if there are partitions of which no metadata can know."""
+    if metadata.cluster_id is None and len(logs):
+        raise StorageError(
+            f"the metadata log is empty, but there are {len(logs)} partitions in "
+            f"{', '.join(data_dirs)}: restore the metadata folder (metadata.log.dir), or set "
+            "log.dirs to an empty folder to begin a new cluster"
+        )
 
 
 class MetadataPlacement:

@@ -27,12 +27,13 @@ from kraftpy.core.metadata.commands import (
     CreateTopics,
     NewTopic,
     RaiseLevel,
+    RegisterBroker,
     Since,
     encode,
     level_of,
 )
 from kraftpy.core.metadata.commands.codec import has_newer_fields
-from kraftpy.core.metadata.levels import TWINS
+from kraftpy.core.metadata.levels import REGISTRY, TWINS
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 RAISE = {"type": "raise_level", "level": LEVEL}
@@ -94,6 +95,19 @@ def test_a_snapshot_of_a_level_that_is_not_known_stops_who_gets_it() -> None:
     later = raised().state.snapshot() | {"level": LEVEL + 1, "brokers": "in another shape"}
     with pytest.raises(LaterReleaseError, match=rf"level {LEVEL + 1}, .* Upgrade this node"):
         MetadataState.from_snapshot(later)
+
+
+def test_a_snapshot_has_the_registry_from_its_level_on() -> None:
+    fields = {"registered_ms": 5, "metrics": "host:9300"}
+    cluster = Cluster(level=REGISTRY)
+    cluster.ok(registration(1, **fields))
+    cluster.ok(registration(2))
+    assert cluster.state.snapshot()["registry"] == [[1, 5, "host:9300"], [2, 0, None]]
+    again = restored(cluster.state)
+    assert again.brokers == cluster.state.brokers
+    assert packed(again) == packed(cluster.state)
+    below = Cluster(1, level=REGISTRY - 1).state.snapshot()
+    assert "registry" not in below
 
 
 # -- fields that aren't known
@@ -234,7 +248,9 @@ def test_every_command_that_was_there_before_levels_is_of_level_0() -> None:
     )
     for name in re.findall(r"\w+", names):
         assert COMMANDS[name].LEVEL == 0
-        assert has_newer_fields(COMMANDS[name]) == (name in OF_CLIENTS)
+        assert has_newer_fields(COMMANDS[name]) == (
+            name in OF_CLIENTS or name == RegisterBroker.NAME
+        )
     topic = NewTopic("t", bytes(16), 1, 1)
     assert level_of(CreateTopics((topic,), seed=0)) == 0
     assert level_of(CreateTopics((replace(topic, twin_of="u"),), seed=0)) == TWINS

@@ -2,7 +2,8 @@
 
 register_broker        broker_id, incarnation_id (16 bytes), endpoints [{listener, host, port,
                        security_protocol}], directories [16 bytes], previous_broker_epoch?,
-                       cluster_id?, rack?, min_insync_replicas?, unclean_leader_election?
+                       cluster_id?, rack?, min_insync_replicas?, unclean_leader_election?,
+                       registered_ms?, metrics?
                                                           -> {broker_epoch}
 unregister_broker      broker_id                          -> {}
 fence_broker           broker_id, broker_epoch            -> {}
@@ -16,7 +17,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from kraftpy.core.fields import INT_MAX, LONG_MAX, AtMost, Int32, Int64, Length, Range, Uuid
-from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
+from kraftpy.core.metadata.commands.codec import AllowedUnder, Command, Since
+from kraftpy.core.metadata.levels import REGISTRY
 from kraftpy.core.metadata.records import Endpoint
 from kraftpy.frozen import dataclass
 
@@ -31,8 +33,9 @@ ShortText = Annotated[str, Length(TEXT_LENGTH_MAX)]
 class RegisterBroker(Command):
     """Admits one life of a broker.
 
-    `previous_broker_epoch` is what the clean-shutdown marker says, -1 if there is none. The last
-    two fields are what the broker's own configuration file says.
+    `previous_broker_epoch` is what the clean-shutdown marker says, -1 if there is none.
+    `min_insync_replicas` and `unclean_leader_election` are what the broker's own configuration file
+    says. `registered_ms` is its clock, `metrics` where the metrics of its node are served.
     """
 
     NAME = "register_broker"
@@ -46,6 +49,8 @@ class RegisterBroker(Command):
     rack: ShortText | None = None
     min_insync_replicas: Annotated[int, Range(1, INT_MAX)] = 1
     unclean_leader_election: bool = False
+    registered_ms: Annotated[int, Range(0, LONG_MAX), Since(REGISTRY)] = 0
+    metrics: Annotated[ShortText | None, Since(REGISTRY)] = None
 
 
 @dataclass(frozen=True, slots=True)

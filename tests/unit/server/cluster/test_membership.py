@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.commands import Command, encode
+from kraftpy.core.metadata.levels import REGISTRY
 from kraftpy.core.metadata.records import Broker
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.quorum.port import CommandResult
@@ -60,6 +62,8 @@ async def _member(quorum: Quorum) -> Membership:
         directories=[b"d" * 16],
         min_insync_replicas=1,
         unclean_leader_election=False,
+        registered_ms=1_700_000_000_000,
+        metrics="host:9300",
     )
     await membership.unfence()
     return membership
@@ -87,6 +91,26 @@ def test_a_registration_whose_answer_is_lost_counts_all_the_same() -> None:
         assert broker is not None
         assert not broker.fenced
         assert membership.epoch == broker.epoch == quorum.told[-1]
+
+    asyncio.run(live())
+
+
+def test_what_other_releases_do_not_know_is_registered_when_they_do() -> None:
+    async def live() -> None:
+        quorum = Quorum()
+        membership = await _member(quorum)
+        await _look(membership, quorum)
+        before = quorum.broker
+        assert before is not None
+        assert (before.registered_ms, before.metrics) == (0, None)
+        quorum.commit({"type": "raise_level", "level": REGISTRY})
+        await _look(membership, quorum)
+        broker = quorum.broker
+        assert broker == replace(before, registered_ms=1_700_000_000_000, metrics="host:9300")
+        index = quorum.state.applied_index
+        await _look(membership, quorum)
+        assert quorum.state.applied_index == index
+        assert quorum.told == [before.epoch]
 
     asyncio.run(live())
 
