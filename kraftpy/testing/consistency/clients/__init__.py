@@ -96,15 +96,16 @@ class Sender(Protocol):
     def send(self, records: Sequence[tuple[Place, str]]) -> list[int]:
         """Sends records with acks=all, idempotently, and waits; their offsets.
 
-        NotDoneError if all of them were refused for certain, as too large. UnknownError's value
-        are the offsets that are known, None for the others.
+        NO_OFFSET is that of one that is written, and nobody told where. NotDoneError if all of them
+        were refused for certain, as too large. UnknownError's value are the offsets that are known,
+        None for the others.
         """
 
     def close(self) -> None: ...
 
 
 Answered = Callable[[int | None, str], None]
-"""Is told the offset of a record, or None and why; the offset is -1 where the library has none."""
+"""Is told the offset of a record, or None and why; NO_OFFSET if it is written, who knows where."""
 
 
 class Stream(Protocol):

@@ -58,8 +58,35 @@ def base(bootstrap: str) -> dict[str, Any]:
     }
 
 
+class _Offsets:
+    """Where the records of one idempotent producer are, as its reports say in their order.
+
+    Some are delivered and nobody told at which offset: those whose answer was an error, when one
+    behind them was written, and those that the broker called a duplicate (KIP-98). Of a duplicate's
+    records librdkafka says -1 for the first and goes on from there, with 0, 1, 2; these can't be
+    true, for as many records of this producer lie before them, and one more.
+    """
+
+    def __init__(self) -> None:
+        self._untrue: dict[Place, int] = {}
+        """Of a partition whose last record was one of those: what would be said of the next."""
+
+    def of(self, message: Any) -> int:
+        """The offset of a delivered record, NO_OFFSET where it isn't known."""
+        place = message.topic(), message.partition()
+        offset = message.offset()
+        if offset is None:
+            self._untrue[place] = 0
+            return NO_OFFSET
+        if offset == self._untrue.pop(place, None):
+            self._untrue[place] = offset + 1
+            return NO_OFFSET
+        return int(offset)
+
+
 class _Sender:
     def __init__(self, bootstrap: str) -> None:
+        self._offsets = _Offsets()
         self._producer = Producer(
             base(bootstrap)
             | {
@@ -76,7 +103,7 @@ class _Sender:
 
         def answered(number: int) -> Any:
             def take(error: KafkaError | None, message: Any) -> None:
-                answers[number] = message.offset() if error is None else error
+                answers[number] = self._offsets.of(message) if error is None else error
 
             return take
 
@@ -106,6 +133,7 @@ class _Sender:
 
 class _Stream:
     def __init__(self, bootstrap: str) -> None:
+        self._offsets = _Offsets()
         self._producer = Producer(
             base(bootstrap)
             | {
@@ -120,7 +148,7 @@ class _Stream:
     def send(self, place: Place, value: str, answered: Answered) -> bool:
         def take(error: KafkaError | None, message: Any) -> None:
             if error is None:
-                answered(message.offset(), "")
+                answered(self._offsets.of(message), "")
             else:
                 answered(None, str(error))
 

@@ -13,7 +13,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.testing.consistency.clients import Place, Reader, Records, Sender, UnknownError, key_of
+from kraftpy.testing.consistency.clients import (
+    NO_OFFSET,
+    Place,
+    Reader,
+    Records,
+    Sender,
+    UnknownError,
+    key_of,
+)
 from kraftpy.testing.consistency.workloads.play import Part, Play
 
 if TYPE_CHECKING:
@@ -151,7 +159,8 @@ def send_records(worker: Worker, sender: Sender, records: list[tuple[Place, str]
     asked = [[key_of(place), value] for place, value in records]
 
     def said(offsets: list[int | None]) -> list[list[str | int | None]]:
-        return [[*each, offset] for each, offset in zip(asked, offsets, strict=True)]
+        known = (None if offset == NO_OFFSET else offset for offset in offsets)
+        return [[*each, offset] for each, offset in zip(asked, known, strict=True)]
 
     worker.operate("send", asked, lambda: sender.send(records), said)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftpy.testing.consistency.clients import (
+    NO_OFFSET,
     GoneError,
     Place,
     Reader,
@@ -81,7 +82,7 @@ def _send(worker: Worker, stream: Stream, place: Place) -> list[int | None]:
             history.info(process, op, "send", error)
         else:
             # A broker may not know the offset of what was sent again (KIP-98).
-            history.ok(process, op, "send", [[*record, offset if offset >= 0 else None]])
+            history.ok(process, op, "send", [[*record, None if offset == NO_OFFSET else offset]])
 
     while not stream.send(place, value, answered):
         if worker.stopping:
