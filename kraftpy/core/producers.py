@@ -39,6 +39,7 @@ files keeps the aborted transactions that `update` returns; fetches with read_co
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.protocol.crc import crc32c
@@ -415,6 +416,10 @@ class ProducerStateManager:
             return None
         return self._high_watermark
 
+    def open_transactions(self) -> dict[int, int]:
+        """Where each open transaction began, by producer id; the oldest first."""
+        return dict(self._open)
+
     # -- forgetting
 
     def _is_expired(self, producer: ProducerState, now_ms: int) -> bool:
@@ -527,6 +532,16 @@ class ProducerStateManager:
         }
         self._unreplicated = []
         self._end_offset = end_offset
+
+    def correct_open(self, first_offsets: Mapping[int, int | None]) -> None:
+        """Where transactions begin that a snapshot says are open; None for one that has ended."""
+        for producer_id, first_offset in first_offsets.items():
+            producer = self._producers[producer_id]
+            producer.txn_first_offset = _NONE if first_offset is None else first_offset
+            self._open.pop(producer_id)
+            if first_offset is not None:
+                self._open[producer_id] = first_offset
+        self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
 
 
 def _read_snapshot(data: bytes) -> list[tuple[int, int, int, int, int, int, int, int]]:

@@ -5,11 +5,17 @@ clean shutdown, so the state at any offset is the newest snapshot at or below it
 between (docs/rules.md, rule 28). A damaged snapshot is passed over: an older one and more
 batches give the same state. So is one that lies beyond the high watermark, if transactions have
 ended: which of them aren't committed yet only the log tells.
+
+An older snapshot may say that a transaction is open whose end was compacted away since. Compaction
+touches none that is open, and its marker goes after its records. So a transaction of which the
+first batch is gone begins with the first that is left; one of which none is left has ended
+(docs/rules.md, rule 310).
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -88,6 +94,7 @@ def restore(
     if lower is not None:
         producers.clear()
         start = _load_newest(producers, folder, snapshots, lower, now_ms)
+    _correct_open(producers, segments, start)
     for segment in anew:
         segment.forget_aborted()
     for number, segment in enumerate(segments):
@@ -104,6 +111,51 @@ def restore(
                 ended = learn(producers, header, data, 0, now_ms)
                 if ended is not None and not ended.committed and segment in anew:
                     segment.add_aborted(ended)
+
+
+def _correct_open(
+    producers: ProducerStateManager, segments: Sequence[Segment], end_offset: int
+) -> None:
+    """Holds what a snapshot from `end_offset` says of open transactions against the log.
+
+    Where the log begins behind a transaction's first offset, that was taken away by retention or
+    DeleteRecords, which takes from open ones too. Raises KafkaError, OSError.
+    """
+    opened = producers.open_transactions()
+    left: dict[int, int | None] = {
+        producer_id: None
+        for producer_id, first_offset in opened.items()
+        if not _has_batch_from(segments, first_offset)
+    }
+    if not left:
+        return
+    lowest = min(opened[producer_id] for producer_id in left)
+    for segment in segments[_number_of(segments, lowest) :]:
+        for _, header in segment.batches(0):
+            if header.base_offset >= end_offset:
+                break
+            producer_id = header.producer_id
+            if (
+                producer_id in left
+                and left[producer_id] is None
+                and header.base_offset > opened[producer_id]
+                and header.is_transactional
+                and not header.is_control
+            ):
+                left[producer_id] = header.base_offset
+    producers.correct_open(left)
+
+
+def _has_batch_from(segments: Sequence[Segment], offset: int) -> bool:
+    """Whether some batch begins there, or may have, before the log's first one."""
+    number = _number_of(segments, offset)
+    found = segments[number].find(offset) if number >= 0 else None
+    return number < 0 or (found is not None and found[1].base_offset == offset)
+
+
+def _number_of(segments: Sequence[Segment], offset: int) -> int:
+    """Of the segment that has this offset; -1 where it lies before the log."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
 def _load_newest(

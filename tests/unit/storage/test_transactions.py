@@ -355,3 +355,44 @@ def test_cleaned_fences(tmp_path: Path, bump: int) -> None:
         known = dict(each.producers.active())[7]
         assert (known.epoch, known.coordinator_epoch) == (2 * bump, 5)
         assert known.txn_first_offset == -1
+
+
+def test_an_old_snapshot_has_no_transaction_open_whose_end_was_compacted_away(
+    tmp_path: Path,
+) -> None:
+    """It would hold who reads what is committed, and the cleaner, for ever."""
+    store = Store(tmp_path / "data", COMPACT)
+    log = store.log()
+    inline(store)
+    large = b"v" * 400  # so that no segments become one, and snapshots stay
+    write(log, 7)
+    write(log, 8)
+    put(log, (b"a", large))
+    log.roll()  # the snapshot here has both open
+    here = log.log_end_offset
+    write(log, 8, 1)
+    abort(log, 7)
+    put(log, (b"b", large))
+    log.roll()
+    mark(log, 8, committed=True)
+    log.producers.advance_high_watermark(log.log_end_offset)
+    log.producers.expire(store.uptime.now_ms + 2 * DAY_MS)
+    for _ in range(4):
+        put(log, (b"c", large))
+        log.roll()
+        clean(store)
+        store.clock.now_ms += DAY_MS
+    left = [h.base_offset for _, h in split_batches(contents(log)) if h.is_transactional]
+    assert left == [here, here + 3]  # of 8 the newest of its key, and its end; of 7 nothing
+    write(log, 9)
+    mark(log, 9, committed=True)
+    log.producers.advance_high_watermark(log.log_end_offset)
+    log.roll()
+    log.flush()
+    log.directory.begin_high_watermarks({KEY: here})()
+    store.crash()
+    store.manager = store._open()
+    log = store.log()
+    end = log.log_end_offset
+    log.producers.advance_high_watermark(end)
+    assert log.producers.last_stable_offset(end) == end
