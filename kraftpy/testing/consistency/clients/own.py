@@ -123,6 +123,7 @@ class OwnSender:
 class _Stream:
     def __init__(self, bootstrap: str) -> None:
         self._session = Session(bootstrap)
+        self._unanswered: set[asyncio.Future[int]] = set()
         self._producer = self._session.run(self._open())
 
     async def _open(self) -> Producer[bytes, bytes]:
@@ -133,9 +134,12 @@ class _Stream:
         async def send() -> None:
             topic, partition = place
             delivery = await self._producer.send(topic, value.encode(), partition=partition)
-            asyncio.ensure_future(_offset(delivery)).add_done_callback(take)
+            task = asyncio.ensure_future(_offset(delivery))
+            self._unanswered.add(task)
+            task.add_done_callback(take)
 
         def take(task: asyncio.Future[int]) -> None:
+            self._unanswered.discard(task)
             if task.cancelled():
                 answered(None, "cancelled")
             elif (error := task.exception()) is not None:
@@ -147,8 +151,13 @@ class _Stream:
         return True
 
     def settle(self, timeout_s: float) -> None:
+        async def settle() -> None:
+            await self._producer.flush()
+            # Who waits for a delivery goes on a moment after it.
+            await asyncio.gather(*self._unanswered, return_exceptions=True)
+
         with contextlib.suppress(UnknownError):
-            self._session.run(self._producer.flush(), timeout_s)
+            self._session.run(settle(), timeout_s)
 
     def close(self) -> None:
         self._session.close(self._producer.close(flush=False))
