@@ -11,7 +11,9 @@ leader. That is committed, and
   for include the controller's ISR and ELR;
 * Unclean Exclusion: who registers without a clean-shutdown marker is in no ISR and no ELR;
 * Consistent Read: what a consumer reads, from any replica, is it;
-* an acknowledged record is in it, where the producer was told, once and in its producer's order;
+* an acknowledged record is in it, where the producer was told, once and in its producer's order. A
+  replica whose log begins behind what a producer wrote doesn't know of it (rule 26): it takes what
+  is sent again, and what is in the log from there on is once and in order;
 * one leader per epoch, and Metadata Log Matching: brokers that applied the same index agree.
 
 Two kinds of elections may lose records, as documented: that of a last known leader which lost what
@@ -67,6 +69,7 @@ class Invariants:
         self.batches: dict[Name, list[Batch]] = defaultdict(list)  # what is committed
         self.acknowledged: dict[object, tuple[Name, int]] = {}
         self.lost: set[object] = set()
+        self.written_anew: set[Batch] = set()
         self.losses = 0
         self.irregular_elections = 0
         # Leaders of older epochs don't know of the last election that could lose records.
@@ -270,6 +273,15 @@ class Invariants:
 
     # -- clients
 
+    def was_written(self, replica: Replica, batch: Batch) -> None:
+        """A leader took these records from a producer; maybe not for the first time."""
+        begin = replica.log.batches[0].base_offset
+        if not begin:
+            return
+        earlier = [each for each in self.batches[replica.name] if each.values == batch.values]
+        if earlier and earlier[-1].base_offset < begin:
+            self.written_anew.add(batch)
+
     def was_read(self, name: Name, leader_epoch: int, batches: tuple[Batch, ...]) -> None:
         """A consumer got these."""
         if leader_epoch < self.oldest_epoch[name]:
@@ -313,12 +325,15 @@ class Invariants:
             seen: dict[object, int] = {}
             newest: dict[tuple[int, int], int] = {}
             for batch in logs[0].batches:
+                is_anew = batch in self.written_anew
                 for place, value in enumerate(batch.values):
                     if batch.header.base_sequence < 0:
                         continue  # a coordinator's
                     number, count = value  # type: ignore[misc]
                     producer = batch.header.producer_id, number
-                    if value in seen:
+                    if is_anew:
+                        newest.pop(producer, None)
+                    elif value in seen:
                         self.fail(f"{value} is in {name} twice: at {seen[value]} and in {batch}")
                     seen[value] = batch.base_offset + place
                     if count < newest.get(producer, -1):

@@ -149,6 +149,7 @@ class Replica:
             base_offset = log.log_end_offset
             self.append(stamped(header, base_offset, role.leader_epoch), values)
             end_offset = log.log_end_offset
+            self.world.invariants.was_written(self, log.batches[-1])
         if role.high_watermark < end_offset:
             self.waiting.append((end_offset, base_offset, answer))
         else:

@@ -10,6 +10,7 @@ import pytest
 from kraftpy.core.leases import Change, LeaseTable, RecordState, StateBatch, table
 from kraftpy.core.leases.runs import ARCHIVED, AVAILABLE, IN_TRANSITION
 from kraftpy.core.leases.state import ShareStateMachine
+from kraftpy.core.producers import ProducerStateManager
 from tests.simulation.__main__ import replay
 from tests.simulation.guards import assert_caught
 from tests.simulation.leasing_world import LeasingWorld, simulate_leases
@@ -25,6 +26,7 @@ KNOWN_SEEDS = {
     "count_forgotten": 6,
     "stale_leader_writes": 17,
 }
+WRITTEN_ANEW = 60
 SEARCH_MAX = 60
 
 Removal = tuple[object, str, Callable[..., Any]]
@@ -43,6 +45,21 @@ def test_no_seed_breaks_an_invariant_of_leases(block: int) -> None:
     assert held > len(SEEDS) / 8  # of so many all was looked at
     assert accepted > 200
     assert altered
+
+
+def test_what_was_deleted_before_a_replica_began_may_be_written_again() -> None:
+    """As in Apache Kafka: the replica knows of no producer what it wrote before (rule 26)."""
+    for seed in (WRITTEN_ANEW, *range(1, SEARCH_MAX)):
+        world = LeasingWorld(seed)
+        assert play(world).violation is None
+        if world.invariants.written_anew:
+            return
+    pytest.fail(f"that happens in none of {SEARCH_MAX} seeds")
+
+
+def test_a_leader_that_takes_retries_for_news_is_caught() -> None:
+    removal = (ProducerStateManager, "check", lambda *_: None), "twice"
+    assert_caught(removal, simulate_leases, (WRITTEN_ANEW, *range(1, SEARCH_MAX)))
 
 
 def test_a_seed_with_leases_is_one_run() -> None:
