@@ -66,7 +66,8 @@ Exit codes:
     type=click.IntRange(1, MAX_BROKERS),
     metavar="N",
     help="How many. Three or more have a metadata quorum of three; one or two have one "
-    "controller, which the second can't replace.  [default: 1, or what --dir has]",
+    "controller, which the second can't replace. More than --dir has are added to them, without a "
+    "vote.  [default: 1, or what --dir has]",
 )
 @click.option(
     "--dir",
@@ -146,6 +147,7 @@ def command(
     surroundings = Surroundings(netns, dict(parse_key_values(env, "'--env'")))
     root = folder.absolute() if folder else _temporary_folder(in_memory=ephemeral)
     nodes: list[Node] = []
+    before = existing_nodes(root)
     try:
         with Supervisor(surroundings) as supervisor:
 
@@ -160,6 +162,8 @@ def command(
             if output == "json":
                 echo_json(_as_json(nodes, secured(root)))
             else:
+                if before and len(before) < len(nodes):
+                    _tell_of_added(nodes[len(before) :])
                 _greet(nodes, root, folder is None, secured(root))
 
             def on_exit(node: Node, how: str) -> None:
@@ -297,6 +301,14 @@ Try, in another terminal:
   kcat -b {bootstrap}{kcat} -L
 {_experiment(nodes)}
 Ctrl-C stops {"them" if len(nodes) > 1 else "it"}."""
+    )
+
+
+def _tell_of_added(nodes: Sequence[Node]) -> None:
+    ids = ", ".join(str(node.id) for node in nodes)
+    click.echo(
+        f"Added: broker {ids}. What is there stays where it is; to spread a topic over all:\n"
+        "  kraftpy cluster reassign -t TOPIC\n"
     )
 
 

@@ -8,6 +8,8 @@ Rules:
 * Topics have min(3, N) replicas if nobody says otherwise, of which all but one must have a record
   before acks=all is answered: one node may die and everything goes on.
 * A folder that has the files already is started again as it is, so edits to them count.
+* Brokers that are added to a folder vote on nothing, and have what all others have in common. What
+  follows from the number of brokers follows the new one, where nobody has set it otherwise.
 * server.properties names the real ports, also when a free one was picked: `kraftpy server --config`
   starts the same node at the same address. A free port is picked below the range that the kernel
   gives to outgoing connections, so that none of those takes it while a node is down.
@@ -75,18 +77,17 @@ Settings = Mapping[int | None, Mapping[str, str]]
 
 @dataclass(slots=True)
 class Prepared:
-    """Nodes that can be started, and the ports that were picked for them."""
+    """Nodes that can be started, the ports that were picked for them, and which ones are new."""
 
     nodes: list[tuple[Node, BrokerConfig]]
     picked: list[int]
-    first_start: bool
+    added: list[Node]
 
     def discard(self) -> None:
-        """Undoes a first start, so that the next one picks other ports, or is one."""
-        if self.first_start:
-            for node, _ in self.nodes:
-                with contextlib.suppress(OSError):  # it was never written
-                    node.config_path.unlink()
+        """Undoes a first start, of all or of those that were added: the next one picks anew."""
+        for node in self.added:
+            with contextlib.suppress(OSError):  # it was never written
+                node.config_path.unlink()
 
 
 def existing_nodes(root: Path) -> list[Node]:
@@ -116,13 +117,23 @@ def prepare(
             "folder with --dir",
             EXIT_USAGE,
         )
-    if there and brokers not in (None, len(there)):
+    more = (brokers or len(there) or 1) - len(there)
+    if more < 0:
         raise Failure(
-            f"{root} holds a cluster of {len(there)}: leave --brokers out, or choose another "
-            "folder with --dir",
+            f"{root} holds a cluster of {len(there)}, and a broker may be the only one that has "
+            "some records: leave --brokers out, or choose another folder with --dir. `kraftpy "
+            "cluster decommission ID` takes a broker out while it runs; then its folder can go.",
             EXIT_USAGE,
         )
-    nodes = there or [_node(root, number + 1) for number in range(brokers or 1)]
+    last_id = there[-1].id if there else 0
+    if last_id + more > MAX_BROKERS:
+        raise Failure(
+            f"a broker after broker {last_id} of {root} would have an id above {MAX_BROKERS}: "
+            "choose another folder with --dir",
+            EXIT_USAGE,
+        )
+    added = [_node(root, last_id + number + 1) for number in range(more)]
+    nodes = [*there, *added]
     _check_settings([node.id for node in nodes], settings)
     picked: list[int] = []
 
@@ -131,30 +142,29 @@ def prepare(
         picked.append(wanted if wanted and is_free(wanted) else _free_port(picked))
         return picked[-1]
 
-    texts: list[str]
-    written: list[str | None]
+    old = [_read(node) for node in there]
     if there:
-        texts = [_read(node) for node in nodes]
-        written = list(texts)
+        texts = _grown_texts(root, there, old, added, pick) if added else list(old)
         if port is not None:
             for place, text in enumerate(texts):
                 texts[place] = _with_port(text, port + place if port else pick())
     else:
         security = secure(root) if with_security else None
         texts = _first_texts(root, nodes, port, pick, ephemeral=ephemeral, security=security)
-        written = [None for _ in nodes]
     configs = []
     for place, node in enumerate(nodes):
         changes = {**settings.get(None, {}), **settings.get(node.id, {})}
         texts[place] = with_settings(texts[place], changes)
         configs.append(parse_config(texts[place], str(node.config_path), given=changes))
-    prepared = Prepared(list(zip(nodes, configs, strict=True)), picked, not there)
+    prepared = Prepared(list(zip(nodes, configs, strict=True)), picked, added)
     try:
-        if not there and len(nodes) > 1:
+        if len(there) < 2 <= len(nodes):
             secret = base64.b64encode(os.urandom(32)).decode()
             _write(root / SECRET_FILE, f"{secret}\n", mode=0o600)
-        for node, text, old in zip(nodes, texts, written, strict=True):
-            if text != old:
+        for node, text in zip(added, texts[len(there) :], strict=True):
+            _write(node.config_path, text)
+        for node, text, before in zip(there, texts, old, strict=False):
+            if text != before:
                 _write(node.config_path, text)
     except Failure:
         prepared.discard()
@@ -241,13 +251,21 @@ def _first_texts(
 
 def _shared_settings(root: Path, brokers: int, voters: Mapping[int, str]) -> dict[str, str]:
     """What all nodes of a cluster have in common."""
-    replicas = min(_REPLICAS, brokers)
-    settings = {
+    return {
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{i}@{address}" for i, address in voters.items()),
+        **_settings_by_size(root, brokers),
+        # The first member of a group need not wait for others.
+        "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def _settings_by_size(root: Path, brokers: int) -> dict[str, str]:
+    """Those that follow from how many brokers there are."""
+    replicas = min(_REPLICAS, brokers)
+    settings = {}
     if brokers > 1:
-        settings |= {
+        settings = {
             "kraftpy.quorum.secret.file": str(root / SECRET_FILE),
             "default.replication.factor": str(replicas),
             "min.insync.replicas": str(max(1, replicas - 1)),
@@ -258,9 +276,61 @@ def _shared_settings(root: Path, brokers: int, voters: Mapping[int, str]) -> dic
         "transaction.state.log.min.isr": str(max(1, replicas - 1)),
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(max(1, replicas - 1)),
-        # The first member of a group need not wait for others.
-        "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def _grown_texts(
+    root: Path,
+    there: Sequence[Node],
+    texts: Sequence[str],
+    added: Sequence[Node],
+    pick: Callable[..., int],
+) -> list[str]:
+    """server.properties of every node of a cluster that gets more brokers. Raises `Failure`."""
+    before = _settings_by_size(root, len(there))
+    after = _settings_by_size(root, len(there) + len(added))
+    grown: list[str] = []
+    found: list[dict[str, str]] = []
+    for node, text in zip(there, texts, strict=True):
+        try:
+            settings = parse_properties(text)
+        except ConfigError as error:
+            raise Failure(f"{node.config_path}: {error}", EXIT_USAGE) from None
+        changes = {k: v for k, v in after.items() if settings.get(k) == before.get(k) != v}
+        grown.append(with_settings(text, changes))
+        found.append({**settings, **changes})
+    last = found[-1]
+    shared = {
+        key: value
+        for key, value in last.items()
+        if key not in (*_ONE_NODE_ONLY, "process.roles")
+        and all(each.get(key) == value for each in found)
+    }
+    client = _CLIENTS.search(last.get("listeners", ""))
+    port = _port_of(client[0] if client else "")
+    metrics = last.get("kraftpy.metrics.listener", "")
+    metrics_port = _port_of(metrics)
+    for node in added:
+        port = pick(port and port + 1)
+        protocol = PLAINTEXT if secured(root) is None else PROTOCOL
+        settings = {
+            "node.id": str(node.id),
+            "process.roles": "broker",
+            "listeners": f"{protocol}://{HOST}:{port}",
+            "log.dirs": str(node.log_dir),
+        }
+        if metrics:
+            metrics_port = pick(metrics_port and metrics_port + 1)
+            settings["kraftpy.metrics.listener"] = f"{HOST}:{metrics_port}"
+        lines = [_line(*setting) for setting in (settings | shared).items()]
+        grown.append("\n".join([_HEADER, *lines, ""]))
+    return grown
+
+
+def _port_of(address: str) -> int:
+    """The port at the end of an address, 0 if there is none, or none behind it."""
+    port = address.rpartition(":")[2]
+    return int(port) if port.isdecimal() and int(port) < 65_535 else 0
 
 
 def _read(node: Node) -> str:

@@ -140,6 +140,37 @@ def test_a_folder_keeps_the_cluster(tmp_path: Path) -> None:
         assert f"another process runs the broker in {second['brokers'][0]['dir']}" in said
 
 
+def test_a_folder_gets_more_brokers(tmp_path: Path) -> None:
+    options = ("dev", "-o", "json", "--dir", str(tmp_path / "kafka"))
+    with running(*options, "--port", "0", "-c", "log.retention.hours=7") as dev:
+        (first,) = dev.ready()["brokers"]
+        output("produce", "t", stdin=b"kept\n", bootstrap=first["address"])
+        assert dev.end() == 0
+    with running(*options, "--brokers", "3") as dev:
+        ready = dev.ready()
+        assert ready["brokers"][0]["address"] == first["address"]
+        settings = [properties(broker) for broker in ready["brokers"]]
+        assert [each["process.roles"] for each in settings] == ["broker,controller"] + 2 * [
+            "broker"
+        ]
+        for key in ("controller.quorum.voters", "kraftpy.quorum.secret.file"):
+            assert len({each[key] for each in settings}) == 1
+        for each in settings:
+            assert each["log.retention.hours"] == "7"
+            assert each["default.replication.factor"] == "3"
+            assert each["min.insync.replicas"] == "2"
+        output("produce", "u", stdin=b"new\n", bootstrap=ready["bootstrap"])
+        assert partition("t", ready["bootstrap"])["replicas"] == [1]
+        assert sorted(partition("u", ready["bootstrap"])["replicas"]) == [1, 2, 3]
+        for broker in ready["brokers"]:
+            assert output("consume", "t", "-o", ":end", bootstrap=broker["address"]) == "kept\n"
+        output("cluster", "reassign", "-t", "t", "--watch", bootstrap=ready["bootstrap"])
+        assert dev.end() == 0
+    said = failure(*options, "--brokers", "2", code=2)
+    assert "holds a cluster of 3" in said
+    assert "decommission" in said
+
+
 def started(dev: Running, line: str) -> dict[str, Any]:
     """The answer to a line on stdin."""
     assert dev.process.stdin is not None
