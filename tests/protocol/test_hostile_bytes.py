@@ -40,8 +40,11 @@ def test_every_strict_prefix_of_a_message_is_refused(name: str, seed: int) -> No
         decode = codec.decoder(name, version)
         step = max(1, len(data) // 100)
         for size in {*range(0, len(data), step), *range(min(60, len(data)))}:
-            with pytest.raises(DecodeError):
+            try:
                 decode(data[:size], 0)
+            except DecodeError:
+                continue
+            pytest.fail(f"version {version} is decoded from {size} bytes of {len(data)}")
 
 
 @pytest.mark.parametrize("name", NAMES)
