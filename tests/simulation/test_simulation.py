@@ -13,8 +13,8 @@ SEEDS = range(1, 41)
 KNOWN_SEEDS = {
     "maximal-isr": 1,
     "min-isr": 1,
-    "join": 6,
-    "uncertain": 27,
+    "join": 9,
+    "uncertain": 39,
     "divergence": 1,
     "unclean-exclusion": 2,
 }
