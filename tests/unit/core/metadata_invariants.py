@@ -131,13 +131,14 @@ def check_acls(state: MetadataState) -> None:
         fresh.add(acl)
     assert state.acls.version <= state.applied_index
     assert len(state.acls) == 0 or state.acls.version > 0
-    for name in ("a", "ab", "kafka-cluster"):
-        for whose in ("User:alice", "User:bob"):
-            masks = []
-            for table in (state.acls, fresh):
-                view = Authorizer(table).view(Principal(*whose.split(":")), "10.0.0.1")
-                masks.append([view.mask(kind, name) for kind in (2, 3, 4)])
-            assert masks[0] == masks[1]
+    tables = Authorizer(state.acls), Authorizer(fresh)
+    for whose in (Principal("User", "alice"), Principal("User", "bob")):
+        masks = []
+        for table in tables:
+            view = table.view(whose, "10.0.0.1")
+            names = ("a", "ab", "kafka-cluster")
+            masks.append([view.mask(kind, name) for name in names for kind in (2, 3, 4)])
+        assert masks[0] == masks[1]
 
 
 def check_quotas(state: MetadataState) -> None:
