@@ -170,11 +170,18 @@ def decode_slices(data: bytes, count_max: int) -> list[Slice]:
 
     A slice without ranges counts as one.
     """
-    if len(data) == _ONE_SLICE.size and count_max > 0:
-        slices, low, high, ranges, first, last, *ends = _ONE_SLICE.unpack(data)
-        if (slices, ranges, *ends) == _ONE_SLICE_REST:
-            return [(low, high, [(first, last)])]
+    one = decode_one_slice(data) if count_max > 0 else None
+    if one is not None:
+        return [(*one[:2], [one[2:]])]
     return cast("list[Slice]", _decoded_slices(_RANGE, data, count_max))
+
+
+def decode_one_slice(data: bytes) -> tuple[int, int, int, int] | None:
+    """First and last hash and first and last offset of one slice with one range; else None."""
+    if len(data) != _ONE_SLICE.size:
+        return None
+    slices, low, high, ranges, first, last, *ends = _ONE_SLICE.unpack(data)
+    return (low, high, first, last) if (slices, ranges, *ends) == _ONE_SLICE_REST else None
 
 
 def encode_epoch_slices(slices: Sequence[EpochSlice]) -> bytes:

@@ -18,7 +18,7 @@ from functools import partial
 
 from kraftpy.core.coordination import TOO_LARGE, Committed, Failed, write_error
 from kraftpy.core.groups.config import GroupConfig
-from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.consumer.topics import PartitionsOf, Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.events import MAX_RANGES, MAX_RANGES_BYTES, tell_refused
 from kraftpy.core.groups.group import Group
@@ -26,7 +26,7 @@ from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.coverage import Claim
 from kraftpy.core.groups.individual.places import Drop
 from kraftpy.core.groups.individual.plan import Entry, Key
-from kraftpy.core.groups.individual.requests import Reader
+from kraftpy.core.groups.individual.requests import Reader, one_claim
 from kraftpy.core.groups.records import CoordinatorRecord, OffsetRecord
 from kraftpy.core.groups.shares import MemberShares
 from kraftpy.protocol.errors import ErrorCode
@@ -47,6 +47,8 @@ _PartitionAnswer = (
     | TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 )
 
+_Answer = OffsetCommitResponse.OffsetCommitResponsePartition
+_TopicAnswer = OffsetCommitResponse.OffsetCommitResponseTopic
 
 Claimed = Sequence[tuple[Entry, _PartitionAnswer]]
 """What is claimed of partitions, and their answers."""
@@ -84,7 +86,7 @@ class Claiming:
         self._request = request
         self._topics = topics
         self._shares = shares
-        self._reader = Reader(claims.at_once_max_bytes)
+        self._reader: Reader | None = None
         self._left = 1
         self._reply: Callable[[], None]
 
@@ -98,8 +100,10 @@ class Claiming:
         key = self._request.group_id, topic, partition.partition_index
         known = self._topics.find(topic)
         answered = partial(self._answered, key, answer)
+        if self._reader is None:
+            self._reader = Reader(self._claims.at_once_max_bytes)
         found = self._reader.read(partition.committed_offset, partition._tags or {})
-        if not (self._config.accept_individual_commit and self._claims.is_offered()):
+        if not self._is_allowed:
             answer.error_code = ErrorCode.INDIVIDUAL_COMMIT_NOT_ALLOWED
         elif found is None or (found.discard_from is not None and not voids):
             answer.error_code = ErrorCode.INVALID_REQUEST
@@ -122,6 +126,10 @@ class Claiming:
             _tell_stable(answer, self._claims.stable_offset(entry.key))
         self.entries.clear()
 
+    @property
+    def _is_allowed(self) -> bool:
+        return self._config.accept_individual_commit and self._claims.is_offered()
+
     def _may_claim(self, key: Key, claims: Iterable[Claim]) -> bool:
         if self._group is None or not self._request.member_id:
             return True
@@ -136,12 +144,15 @@ class Claiming:
         self._left += len(self.entries) + others
 
     def _answered(self, key: Key, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
+        self._fill(key, answer, error, stable)
+        self.ended()
+
+    def _fill(self, key: Key, answer: _PartitionAnswer, error: ErrorCode, stable: int) -> None:
         answer.error_code = commit_error(error)
         self._claims.count_answer(error)
         if error is ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED:
             self._tell_full(key)
         _tell_stable(answer, stable)
-        self.ended()
 
     def _tell_full(self, key: Key) -> None:
         """The group's members wait until what holds its offset back is done."""
@@ -162,6 +173,8 @@ class Claiming:
 class ClaimedCommit(Claiming):
     """One OffsetCommit of a group that has claims, or makes some."""
 
+    _request: OffsetCommitRequest
+
     def __init__(
         self,
         config: GroupConfig,
@@ -175,6 +188,35 @@ class ClaimedCommit(Claiming):
         super().__init__(config, claims, group, request, topics, shares)
         self._out = outbox
         self._generation = request.generation_id_or_member_epoch
+
+    def claim_one(self, token: object, partitions_of: PartitionsOf, now_ms: int) -> bool:
+        """Carries out all of a request that claims one range of one slice, and is in order.
+
+        False of any other, and nothing is done: it is to be judged. Nearly all are such.
+        """
+        request = self._request
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return False
+        (topic,) = request.topics
+        (partition,) = topic.partitions
+        name, index = topic.name, partition.partition_index
+        claim = one_claim(partition.committed_offset, partition._tags)
+        known = self._topics.find(name)
+        if claim is None or known is None or index not in partitions_of(name):
+            return False
+        key, claims = (request.group_id, name, index), (claim,)
+        if not self._is_allowed or not self._may_claim(key, claims):
+            return False
+        answer = _Answer(index)
+        response = OffsetCommitResponse(topics=[_TopicAnswer(name, topic.topic_id, [answer])])
+
+        def answered(error: ErrorCode, stable: int) -> None:
+            self._fill(key, answer, error, stable)
+            self._out.reply(token, response)
+
+        epoch = partition.committed_leader_epoch
+        self._claims.submit(Entry(key, known.topic_id, claims, epoch, None, answered), now_ms)
+        return True
 
     def carry_out(
         self,
@@ -279,6 +321,8 @@ def _write_after(
 
 def commit_error(error: ErrorCode) -> ErrorCode:
     """What a client is told when its offsets could not be recorded (Kafka's translation)."""
+    if not error:
+        return error
     return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in TOO_LARGE else write_error(error)
 
 

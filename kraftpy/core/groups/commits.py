@@ -25,7 +25,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from kraftpy.core.groups.claimed_commits import ClaimedCommit, commit_error, write_after_drop
@@ -33,7 +33,7 @@ from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.consumer.state import ConsumerGroup
-from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.consumer.topics import PartitionsOf, Topics
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.expectations import Expectations, undecided
 from kraftpy.core.groups.expiry import Expiry
@@ -77,8 +77,6 @@ _TOMBSTONE_BYTES = 300  # and the group's id
 _INT64_MAX = 2**63 - 1
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-
-PartitionsOf = Callable[[str], Collection[int]]
 
 _LEAST_OFFSET = -2  # the log's start, as clients name it
 
@@ -160,6 +158,8 @@ class Commits:
             claimed = ClaimedCommit(
                 self._config, self._claims, self._out, group, request, topics, self.shares
             )
+            if claimed.claim_one(token, partitions_of, now_ms):
+                return
             judged = self._judge(request, partitions_of, now_ms, claimed)
         response, records = judged
         if claimed is not None and (claimed.entries or (concerned and records)):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups.claims_log import ClaimsLogOperations
-from kraftpy.core.groups.commits import Commits, PartitionsOf
+from kraftpy.core.groups.commits import Commits
 from kraftpy.core.groups.config import (
     NO_OWN_TIMES,
     PROTOCOLS_MAX,
@@ -27,7 +27,7 @@ from kraftpy.core.groups.consumer.classic_service import ClassicService
 from kraftpy.core.groups.consumer.migration import Migration
 from kraftpy.core.groups.consumer.offset_rules import check_fetch
 from kraftpy.core.groups.consumer.service import MEMBER_TIMERS, ConsumerGroups
-from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.consumer.topics import PartitionsOf, Topics
 from kraftpy.core.groups.describing import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, KnownGroups
 from kraftpy.core.groups.effects import Effects, Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
@@ -401,7 +401,7 @@ class GroupMachine(ClaimsLogOperations, ShareOperations, KnownGroups):
         if write.log == TWIN:
             has_groups = False
             claimed = self.claims.committed(write)
-            if isinstance(write.records, TransactionEnds) and self._waiting.groups:
+            if self._waiting.groups and isinstance(write.records, TransactionEnds):
                 for producer_id, _ in write.records.ends:
                     self._waiting.transaction_ended(producer_id)
         else:

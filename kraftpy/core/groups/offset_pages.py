@@ -157,6 +157,13 @@ class Page:
             leaf.offsets[at], leaf.epochs[at], metadata, leaf.base_ms + leaf.times[at], expire_ms
         )
 
+    def offset(self, key: int) -> int | None:
+        leaf = self.leaf_of(key)
+        at = bisect_left(leaf.keys, key)
+        if at == len(leaf.keys) or leaf.keys[at] != key:
+            return None
+        return leaf.offsets[at]
+
     def put(self, key: int, committed: CommittedOffset) -> bool:
         """Sets an entry; whether it is a new one."""
         leaf = self.leaf_of(key)

@@ -204,6 +204,11 @@ class OffsetMap:
         place = self._place(group_id, topic)
         return None if place is None else place[0].get(place[1] | partition)
 
+    def offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """The same without the rest."""
+        place = self._place(group_id, topic)
+        return None if place is None else place[0].offset(place[1] | partition)
+
     def rows(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[OffsetRow]:
         """One row for each of these partitions."""
         place = self._place(group_id, topic)

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups.claimed_commits import Claimed, Claiming, commit_error, plain_answers
-from kraftpy.core.groups.commits import PartitionsOf, refusal
+from kraftpy.core.groups.commits import refusal
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_transactional_commit
 from kraftpy.core.groups.consumer.service import ConsumerGroups
-from kraftpy.core.groups.consumer.topics import Topics
+from kraftpy.core.groups.consumer.topics import PartitionsOf, Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.individual.commits import Claims

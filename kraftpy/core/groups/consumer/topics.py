@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,10 @@ from kraftpy.core.groups.consumer.assignors import Uuid
 NO_TOPICS_HASH = 0
 
 _HASH_BYTES = 8
+
+
+PartitionsOf = Callable[[str], Collection[int]]
+"""The indexes of a topic's partitions; none of one that isn't there."""
 
 
 class Topic(NamedTuple):

@@ -28,14 +28,15 @@ Source: seed 001, "Individual Commit".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from kraftpy.core.coordination import Write
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
-from kraftpy.core.groups.individual.coverage import Claim, Coverage
+from kraftpy.core.groups.individual.coverage import Claim
+from kraftpy.core.groups.individual.known import KnownClaims
 from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES, ClaimMemory
 from kraftpy.core.groups.individual.pending import TransactionalClaims, claimed_in
 from kraftpy.core.groups.individual.places import (
@@ -44,9 +45,16 @@ from kraftpy.core.groups.individual.places import (
     ClaimsWanted,
     Drop,
     Place,
-    Standing,
 )
-from kraftpy.core.groups.individual.plan import Entry, Key, Plan, Waits, batches, short_write
+from kraftpy.core.groups.individual.plan import (
+    Entry,
+    Key,
+    Plan,
+    ShortWait,
+    Waits,
+    batches,
+    short_plan,
+)
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
@@ -54,131 +62,44 @@ from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRec
 from kraftpy.protocol.errors import ErrorCode
 
 # Each commit asks for it, and looking a member up in its enumeration takes several times as long.
-_CLOSED = ClaimsLog.CLOSED
+_OPEN = ClaimsLog.OPEN
 
 
-class Claims:
+class Claims(KnownClaims):
     """The claims of the groups of one partition of the offsets topic."""
 
     def __init__(
         self, offsets: OffsetMap, outbox: Outbox, memory: ClaimMemory, ranges_max: int
     ) -> None:
-        self._offsets = offsets
-        self._out = outbox
-        self._memory = memory
-        self._ranges_max = ranges_max
-        self.places: dict[str, dict[Key, Place]] = {}
-        """By group; empty where nobody claims anything, so that others needn't look further."""
+        super().__init__(offsets, outbox, memory, ranges_max)
         # Where each producer has claims pending.
         self._producers: dict[int, dict[Key, None]] = {}
-        self.pending_count = 0
         self._kept_bytes = 0
-        self.state = ClaimsLog.ABSENT
         self.is_offered: Callable[[], bool] = lambda: True
         """Whether clients may claim, as the cluster's features say."""
         self.at_once_max_bytes = 1 << 62
         """How many bytes of claims a commit may have; ManyClaims beyond."""
-        self.ranges_count = 0
-        self.duplicates = 0
-
-    # -- asking
-
-    @property
-    def unknown(self) -> ErrorCode:
-        """Why nobody can say what is claimed; NONE if it's known."""
-        closed = self.state is _CLOSED
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if closed else ErrorCode.NONE
-
-    def concerns(self, group_id: str) -> bool:
-        """Whether a commit of the group may have to do with claims."""
-        return group_id in self.places or self.state is _CLOSED
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self.places.get(key[0], ())
-
-    def keys_of(self, group_id: str) -> list[Key]:
-        """Where the group has claims, or is about to."""
-        return list(self.places.get(group_id, ()))
-
-    def keys_of_topic(self, topic: str) -> list[Key]:
-        return [key for places in self.places.values() for key in places if key[1] == topic]
-
-    def coverage(self, key: Key) -> Coverage | None:
-        """What is claimed above the stable offset; None if nothing is."""
-        place = self.places.get(key[0], {}).get(key)
-        if place is None:
-            return None
-        found = place.known(pending=False)
-        if found is not place.coverage:
-            found.discard_below(self.stable_offset(key))
-        return found if found.count else None
-
-    def count_answer(self, error: ErrorCode) -> None:
-        """Counts what became of what a request has claimed of a partition."""
-        self._memory.answers[error] += 1
-
-    def standing(self, group_id: str) -> Iterator[Standing]:
-        """Where the group has ranges above its offset; anything may change meanwhile."""
-        is_full = self._memory.room_bytes <= 0
-        for key, place in list(self.places.get(group_id, {}).items()):
-            count = place.coverage.count + place.pending.count
-            committed = self._offsets.get(*key) if count else None
-            if committed is not None:
-                stalled = is_full or count >= self._ranges_max
-                yield Standing(key[1], committed.commit_timestamp_ms, stalled)
-
-    def progress(self, key: Key) -> Coverage:
-        """The same with what open transactions have claimed; not to be changed."""
-        place = self.places.get(key[0], {}).get(key)
-        return Coverage() if place is None else place.known(pending=True)
-
-    def pending_slices(self, group_id: str) -> dict[Key, set[tuple[int, int]]]:
-        """Of which hashes open transactions have claimed something, or are about to."""
-        found: dict[Key, set[tuple[int, int]]] = {}
-        for key, place in self.places.get(group_id, {}).items():
-            for claim in place.pending:
-                found.setdefault(key, set()).add(claim[:2])
-        for write in self._out.in_flight(group_id):
-            if isinstance(write.records, TransactionalClaims):
-                for record in write.records:
-                    found.setdefault(record[:3], set()).add((record.low, record.high))
-        return found
-
-    def commit_timestamp_ms(self, key: Key) -> int:
-        """When something was claimed here last; -1 if nothing is."""
-        place = self.places.get(key[0], {}).get(key)
-        return NO_TIMESTAMP if place is None else place.commit_timestamp_ms
-
-    def stable_offset(self, key: Key) -> int:
-        """The offset from which on not all is done; -1 if nobody has said where to begin."""
-        committed = self._offsets.get(*key)
-        return -1 if committed is None else max(committed.offset, -1)
-
-    def latest_offset(self, key: Key) -> int:
-        """The same, with what is in flight."""
-        for write in reversed(self._out.in_flight(key[0])):
-            if isinstance(write.records, TransactionalOffsets):
-                continue
-            for record in reversed(write.records):
-                if isinstance(record, OffsetRecord) and record[:3] == key:
-                    return -1 if record.committed is None else max(record.committed.offset, -1)
-        return self.stable_offset(key)
 
     # -- committing
 
     def submit(self, entry: Entry, now_ms: int) -> None:
         """A commit's claims on one partition; answered once what is new of it is committed."""
-        if self.state is not ClaimsLog.OPEN:
+        if self.state is not _OPEN:
             if self.state is ClaimsLog.ABSENT:
                 self._out.send(ClaimsWanted())
             entry.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.stable_offset(entry.key))
             return
-        self._place(entry.key).jobs.append(entry)
-        self._pump(entry.key, now_ms)
+        key = entry.key
+        place = self._place(key)
+        is_free = place.is_simple and not self._out.in_flight(key[0])
+        if is_free and self._write_short(place, entry, now_ms):
+            return
+        place.jobs.append(entry)
+        self._pump(key, now_ms)
 
     def submit_in(self, transaction: Transaction, entry: Entry, now_ms: int) -> None:
         """The same of a transaction, which this broker has let in; its claims will be pending."""
-        if self.state is not ClaimsLog.OPEN:
+        if self.state is not _OPEN:
             self.submit(entry, now_ms)
             return
         key, place = entry.key, self._place(entry.key)
@@ -268,10 +189,20 @@ class Claims:
     def landed(self, keys: Iterable[Key], now_ms: int, *, failed: bool = False) -> None:
         """A write to these places is no longer in flight."""
         for key in keys:
+            place = self._place(key)
             if failed:
-                self._place(key).is_settled = False
+                place.is_settled = False
+            elif place.is_simple and place.coverage.count:
+                continue  # Nothing waits.
             # What failed just now would fail again; who comes next tries.
             self._pump(key, now_ms, mends=not failed)
+
+    def _stable(self, key: Key, place: Place) -> int:
+        """`stable_offset` of a place, which knows it until that moves."""
+        stable = place.stable
+        if stable is None:
+            stable = place.stable = self.stable_offset(key)
+        return stable
 
     def _place(self, key: Key) -> Place:
         places = self.places.get(key[0])
@@ -285,22 +216,25 @@ class Claims:
     def _pump(self, key: Key, now_ms: int, *, mends: bool = True) -> None:
         """Goes on with what waits here, if nothing is in flight."""
         place = self.places.get(key[0], {}).get(key)
-        if place is None or place.held is not None or self.state is not ClaimsLog.OPEN:
+        if place is None or place.held is not None or self.state is not _OPEN:
             return
+        jobs = place.jobs
         while not self._is_busy(key):
-            if place.jobs and isinstance(place.jobs[0], Drop):
-                self._hold(place.jobs.popleft(), place, key, now_ms)  # type: ignore[arg-type]
+            if jobs and isinstance(jobs[0], Drop):
+                self._hold(jobs.popleft(), place, key, now_ms)  # type: ignore[arg-type]
                 return
             entries: list[Entry] = []
-            while place.jobs and isinstance(place.jobs[0], Entry):
-                entries.append(place.jobs.popleft())  # type: ignore[arg-type]
+            while jobs and isinstance(jobs[0], Entry):
+                entries.append(jobs.popleft())  # type: ignore[arg-type]
             if not entries and not (mends and self._has_to_mend(key, place)):
                 break
-            self._write(key, place, entries, now_ms)
+            if self._write(key, place, entries, now_ms):
+                return
         if not place:
             self._forget(key, place)
 
     def _is_busy(self, key: Key) -> bool:
+        """Whether a record of this place is in flight, but for those of transactions."""
         for write in self._out.in_flight(key[0]):
             if isinstance(write.records, TransactionalOffsets):
                 continue
@@ -318,10 +252,13 @@ class Claims:
         place.is_settled = stable < 0 or place.coverage.stable_from(stable) == stable
         return not place.is_settled
 
-    def _write(self, key: Key, place: Place, entries: Sequence[Entry], now_ms: int) -> None:
-        """Takes claims in: decides, and writes what follows."""
-        if len(entries) == 1 and place.is_simple and self._write_short(place, entries[0], now_ms):
-            return
+    def _write(self, key: Key, place: Place, entries: Sequence[Entry], now_ms: int) -> bool:
+        """Takes claims in: decides, and writes what follows, if anything does."""
+        if not entries:
+            if self._write_tombstones(key, place):
+                return True
+        elif len(entries) == 1 and place.is_simple and self._write_short(place, entries[0], now_ms):
+            return True
         if entries and entries[-1].topic_id != place.topic_id:
             self._void(key, place, entries[-1].topic_id)
         committed = self._offsets.get(*key)
@@ -349,11 +286,11 @@ class Claims:
         self.duplicates += plan.duplicates
         moved = plan.finish()
         waits = Waits(judged, before, plan.stable, self._taken(plan.more_bytes + new_bytes))
+        writes = 0
         if moved:
-            metadata = "" if committed is None else committed.metadata
-            expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
-            new = CommittedOffset(plan.stable, plan.stable_epoch, metadata, now_ms, expires_ms)
-            waits.write(self._out, [OffsetRecord(*key, new)], key[0])
+            offset = self._moved_offset(key, committed, plan.stable, plan.stable_epoch, now_ms)
+            waits.write(self._out, [offset], key[0])
+            writes += 1
         records = plan.records(key, now_ms)
         if ended or place.pending.spent:
             passed = [each for each in ended if place.is_passed(before, each)]
@@ -363,26 +300,60 @@ class Claims:
             ]
         for batch in (records,) if len(records) == 1 else batches(records):
             waits.write(self._out, batch, key[0], TWIN)
+            writes += 1
         place.is_settled = True
         waits.begin(now_ms)
+        return writes > 0
+
+    def _moved_offset(
+        self, key: Key, committed: CommittedOffset | None, stable: int, epoch: int, now_ms: int
+    ) -> OffsetRecord:
+        """The group's offset when the stable one has moved."""
+        metadata = "" if committed is None else committed.metadata
+        expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
+        return OffsetRecord(*key, CommittedOffset(stable, epoch, metadata, now_ms, expires_ms))
 
     def _write_short(self, place: Place, entry: Entry, now_ms: int) -> bool:
         """The same of what nearly all commits claim; False if it takes a plan."""
         key = entry.key
-        stable = self.stable_offset(key)
-        if entry.topic_id != place.topic_id or stable < 0:
+        stable = self._stable(key, place)
+        if stable < 0:
             return False
+        if entry.topic_id != place.topic_id:
+            if place:
+                return False
+            place.topic_id = entry.topic_id
+        memory = self._memory
         new_bytes = place.uncounted_bytes(key)
-        room_bytes = self._memory.room_bytes - new_bytes
-        found = short_write(place.coverage, entry, stable, self._ranges_max, room_bytes, now_ms)
-        if found is None:
-            return False
-        more_bytes, record = found
-        waits = Waits(
-            [(entry, ErrorCode.NONE)], stable, stable, self._taken(more_bytes + new_bytes)
+        plan = short_plan(
+            place.coverage, entry, stable, self._ranges_max, memory, new_bytes, now_ms
         )
-        waits.write(self._out, [record], key[0], TWIN)
+        if plan is None:
+            return False
+        if plan.stable == stable:
+            short = ShortWait(entry, stable, memory, plan.more_bytes)
+            self._out.write(plan.records, (key[0],), short.committed, short.failed, TWIN)  # type: ignore[arg-type]
+            return True
+        offset = self._moved_offset(
+            key, self._offsets.get(*key), plan.stable, plan.stable_epoch, now_ms
+        )
+        waits = Waits([(entry, ErrorCode.NONE)], stable, plan.stable, self._taken(plan.more_bytes))
+        waits.write(self._out, [offset], key[0])
+        if plan.records:
+            waits.write(self._out, plan.records, key[0], TWIN)
         waits.begin(now_ms)
+        return True
+
+    def _write_tombstones(self, key: Key, place: Place) -> bool:
+        """Writes those of stale keys if nothing else is to be written; False if something is."""
+        coverage, stable = place.coverage, self._stable(key, place)
+        if not place.stale or place.pending or stable < 0:
+            return False
+        if coverage.stable_from(stable) != stable or any(map(coverage.begins_at, place.stale)):
+            return False
+        for batch in batches([ClaimRecord(*key, *each, None) for each in place.stale]):
+            self._out.write(batch, (key[0],), _nobody_waits, _nobody_waits, TWIN)  # type: ignore[arg-type]
+        place.is_settled = True
         return True
 
     def reserve(self, size_bytes: int) -> bool:
@@ -438,6 +409,8 @@ class Claims:
     def committed(self, write: Write[Any]) -> list[Key]:
         """Takes in a write that is committed; gives the places that it concerns."""
         records = write.records
+        if isinstance(records, list):
+            return [key for key in self.replay(records) if key in self]
         if isinstance(records, TransactionEnds):
             ends = [self.end(id_, committed=committed) for id_, committed in records.ends]
             return list(dict.fromkeys(key for keys in ends for key in keys if key in self))
@@ -450,16 +423,18 @@ class Claims:
         """Takes in records of the log, in its order; gives the places that they are of."""
         places: dict[Key, Place] = {}
         for record in records:
-            key = record[:3]
-            claim_key = record.low, record.high, record.first
+            group_id, topic, partition, low, high, first, state, transaction = record
+            key = group_id, topic, partition
             place = places[key] = self._place(key)
-            if record.transaction is not None:
-                place.pending.remove((claim_key, record.transaction))
-            elif record.state is None:
+            if transaction is not None:
+                place.pending.remove(((low, high, first), transaction))
+            elif state is not None:
+                self._put(key, place, Claim(low, high, first, state.last), state)
+                continue
+            else:
+                claim_key = low, high, first
                 place.stale.pop(claim_key, None)
                 place.coverage.remove(claim_key)
-            else:
-                self._put(key, place, Claim(*claim_key, record.state.last), record.state)
             if not place:
                 self._count(key, place)
         for key, place in places.items():
@@ -501,7 +476,7 @@ class Claims:
         claim_key = claim[:3]
         if state.topic_id != place.topic_id:
             self._void(key, place, state.topic_id)
-        if claim.last < self.stable_offset(key):
+        if claim.last < self._stable(key, place):
             # With the next one it would be one range: the tombstone of this one would end both.
             place.coverage.remove(claim_key)
             place.stale[claim_key] = None
@@ -529,7 +504,8 @@ class Claims:
         for key in keys:
             place = self.places.get(key[0], {}).get(key)
             if place is not None:
-                gone = place.coverage.discard_below(self.stable_offset(key))
+                place.stable = None
+                gone = place.coverage.discard_below(self._stable(key, place))
                 place.is_settled = False
                 place.stale.update(dict.fromkeys(each[:3] for each in gone))
                 self._count(key, place, forget=False)
@@ -548,12 +524,13 @@ class Claims:
     def _count(self, key: Key, place: Place, *, forget: bool = True) -> None:
         """Counts what the place keeps now, and forgets one that keeps nothing."""
         before, now = place.counted, place.size(key)
-        place.counted = now
-        self.ranges_count += now.ranges - before.ranges
-        self.pending_count += now.pending - before.pending
-        self._kept_bytes += now.size_bytes - before.size_bytes
-        self._memory.used_bytes += now.size_bytes - before.size_bytes
-        if forget and not place:
+        if now != before:
+            place.counted = now
+            self.ranges_count += now.ranges - before.ranges
+            self.pending_count += now.pending - before.pending
+            self._kept_bytes += now.size_bytes - before.size_bytes
+            self._memory.used_bytes += now.size_bytes - before.size_bytes
+        if forget and not now.ranges and not place:
             self._forget(key, place)
 
     def _forget(self, key: Key, place: Place) -> None:
@@ -596,3 +573,7 @@ class Claims:
                     drops[id(place.held)] = place.held
         for drop in drops.values():
             drop.then(drop, error, now_ms)
+
+
+def _nobody_waits(*_: object) -> None:
+    """Hears what became of tombstones."""

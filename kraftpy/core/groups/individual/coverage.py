@@ -72,10 +72,9 @@ class Coverage:
         """What the claims take in memory."""
         return self.count * RANGE_BYTES + len(self._slices) * SLICE_BYTES
 
-    def size_bytes_with(self, low: int, high: int) -> int:
-        """The same with one more range, of this slice."""
-        more = RANGE_BYTES if (low, high) in self._slices else RANGE_BYTES + SLICE_BYTES
-        return self.size_bytes + more
+    def more_bytes(self, low: int, high: int) -> int:
+        """What one more range takes, of this slice."""
+        return RANGE_BYTES if (low, high) in self._slices else RANGE_BYTES + SLICE_BYTES
 
     def growth(self, claim: Claim) -> Growth | None:
         """What `add` would make; None if the slice's claims have it already."""
@@ -161,6 +160,11 @@ class Coverage:
         ranges = self._slices.get(key[:2])
         return None if ranges is None else ranges.having(key[2])
 
+    def begins_at(self, key: ClaimKey) -> bool:
+        """Whether a range has this key."""
+        having = self.having(key)
+        return having is not None and having[0] == key[2]
+
     def keys(self) -> Iterator[ClaimKey]:
         """Those of the records of all claims."""
         for (low, high), ranges in self._slices.items():
@@ -173,8 +177,7 @@ class Coverage:
 
     def epoch_at(self, offset: int) -> int:
         """The newest epoch of the claims that have this offset; -1 if none has."""
-        found = (ranges.having(offset) for ranges in self._slices.values())
-        return max((each[2] for each in found if each is not None), default=-1)
+        return max((ranges.epoch_at(offset) for ranges in self._slices.values()), default=-1)
 
     def clear(self) -> None:
         self._slices.clear()
@@ -227,6 +230,29 @@ class Coverage:
             return min(ranges.uncovered_from(offset) for _, ranges in slices)
         return _sweep(slices, offset)
 
+    def passed_with(
+        self, low: int, high: int, last: int, leader_epoch: int, offset: int
+    ) -> tuple[int, int] | None:
+        """What `stable_from` and `epoch_at` give if this slice has one range from `offset` to
+        `last`, of this epoch; None where that takes more, or all stays as it is.
+        """
+        own = low, high
+        slices = self._slices
+        others: list[EpochRanges] = []
+        expected, stable = 0, last + 1
+        for key in sorted(slices if own in slices else (*slices, own)):
+            if key[0] != expected:
+                return None
+            expected = key[1] + 1
+            if key != own:
+                ranges = slices[key]
+                others.append(ranges)
+                stable = min(stable, ranges.uncovered_from(offset))
+        if expected <= HASH_MAX or stable == offset:
+            return None
+        epochs = [ranges.epoch_at(stable - 1) for ranges in others]
+        return stable, max([leader_epoch, *epochs])
+
     def may_pass(self, offset: int, low: int, high: int) -> bool:
         """Whether a claim of these hashes for this offset may be the last that is wanted for it.
 
@@ -234,7 +260,7 @@ class Coverage:
         """
         width = high - low + 1
         for (first, last), ranges in self._slices.items():
-            if ranges.uncovered_from(offset) > offset:
+            if ranges.covers(offset):
                 width += last - first + 1
         return width > HASH_MAX
 

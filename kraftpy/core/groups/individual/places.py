@@ -77,6 +77,7 @@ class Place:
         "is_settled",
         "jobs",
         "pending",
+        "stable",
         "stale",
         "topic_id",
     )
@@ -87,10 +88,12 @@ class Place:
         self.topic_id = b""
         self.commit_timestamp_ms = NO_TIMESTAMP
         self.stale: dict[ClaimKey, None] = {}
+        self.stable: int | None = None
+        """The stable offset, as far as it has been asked for since it moved."""
         self.jobs: deque[Entry | Drop] = deque()
         self.held: Drop | None = None
         # Whether the stable offset is what follows from the claims, as far as is known.
-        self.is_settled = False
+        self.is_settled = True
         self.counted = Size(0, 0, 0)
         """What of it is counted."""
 
@@ -100,8 +103,11 @@ class Place:
 
     @property
     def is_simple(self) -> bool:
-        """Whether nothing waits to be written but what somebody claims now."""
-        return self.is_settled and not (self.stale or self.pending)
+        """Whether nothing waits, or is to be written, but what somebody claims now."""
+        pending = self.pending
+        if self.jobs or self.stale or pending.count or pending.spent:
+            return False
+        return self.is_settled and self.held is None
 
     def is_passed(self, stable: int, key: LogKey) -> bool:
         """Whether what is committed says what a transaction's record does."""
@@ -113,13 +119,17 @@ class Place:
 
     def size(self, key: Key) -> Size:
         """What is kept under this key."""
-        if not self.stale:
+        coverage, pending = self.coverage, self.pending
+        size_bytes = coverage.size_bytes
+        if self.stale:
+            size_bytes += len(self.stale) * STALE_BYTES
+        else:
             self.stale.clear()  # It may have been large.
-        size_bytes = self.coverage.size_bytes + len(self.stale) * STALE_BYTES
-        size_bytes += self.pending.size_bytes
+        if pending:
+            size_bytes += pending.size_bytes
         if size_bytes:
             size_bytes += _fixed_bytes(key)
-        return Size(self.coverage.count, self.pending.count, size_bytes)
+        return Size(coverage.count, pending.count, size_bytes)
 
     def uncounted_bytes(self, key: Key) -> int:
         """What it takes besides what it has, unless that counts already."""

@@ -6,10 +6,11 @@ Rules: `commits` has them. Nothing in here changes what is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
+from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.ranges import Growth
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
 from kraftpy.protocol.errors import ErrorCode
@@ -130,7 +131,7 @@ class Plan:
 
     def _has_room(self, claim: Claim) -> bool:
         """Whether there may be one more range: this one."""
-        size_bytes = self._new.size_bytes_with(claim.low, claim.high)
+        size_bytes = self._new.size_bytes + self._new.more_bytes(claim.low, claim.high)
         if claim.first <= self.stable <= claim.last:
             return size_bytes <= self._holes_max_bytes
         return self._new.count < self._ranges_max and size_bytes <= self._max_bytes
@@ -180,13 +181,30 @@ class Plan:
         return now is not None or was[1] >= self.stable
 
 
-def short_write(
-    coverage: Coverage, entry: Entry, stable: int, ranges_max: int, room_bytes: int, now_ms: int
-) -> tuple[int, ClaimRecord] | None:
+class Short(NamedTuple):
+    """What one claim makes: the stable offset then and its epoch, how much more memory it takes at
+    most, and the claim's record, if it still has one.
+    """
+
+    stable: int
+    stable_epoch: int
+    more_bytes: int
+    records: list[ClaimRecord]
+
+
+def short_plan(
+    coverage: Coverage,
+    entry: Entry,
+    stable: int,
+    ranges_max: int,
+    memory: ClaimMemory,
+    new_bytes: int,
+    now_ms: int,
+) -> Short | None:
     """What a plan makes of one claim that is a new range, or has one go on at its end.
 
-    Returns how much more memory it takes, and the record; None if other claims have to do with it,
-    the stable offset may move, or there is no room.
+    None if other claims have more to do with it than that the stable offset may move as far as all
+    slices have come, or if there is no room. `new_bytes` come with its place.
     """
     if len(entry.claims) != 1 or entry.discard_from is not None:
         return None
@@ -195,15 +213,50 @@ def short_write(
     growth = coverage.growth(claim) if first >= stable else None  # Else it is cut off.
     if growth is None or growth.merged:
         return None
-    if growth.first <= stable and coverage.may_pass(stable, low, high):
-        return None
-    more_bytes = 0
-    if growth.first == first:
-        more_bytes = coverage.size_bytes_with(low, high) - coverage.size_bytes
-        if coverage.count >= ranges_max or more_bytes > room_bytes:
+    first, last, _ = growth
+    epoch = entry.leader_epoch
+    passed = stable, -1
+    fills = first <= stable
+    if fills and coverage.may_pass(stable, low, high):
+        moved = coverage.passed_with(low, high, last, epoch, stable)
+        if moved is None:
             return None
-    state = ClaimState(entry.topic_id, growth.last, entry.leader_epoch, now_ms)
-    return more_bytes, ClaimRecord(*entry.key, low, high, growth.first, state)
+        passed = moved
+    more_bytes = new_bytes
+    if first == claim.first:
+        more_bytes += coverage.more_bytes(low, high)
+        if more_bytes > (memory.hole_room_bytes if fills else memory.room_bytes):
+            return None
+        if coverage.count >= ranges_max and not fills:
+            return None
+    if last < passed[0]:
+        return Short(*passed, more_bytes, [])
+    state = ClaimState(entry.topic_id, last, epoch, now_ms)
+    return Short(*passed, more_bytes, [ClaimRecord(*entry.key, low, high, first, state)])
+
+
+class ShortWait:
+    """One commit that is answered when the only record has landed that was written for it.
+
+    Until then `size_bytes` count.
+    """
+
+    __slots__ = ("_entry", "_memory", "_size_bytes", "_stable")
+
+    def __init__(self, entry: Entry, stable: int, memory: ClaimMemory, size_bytes: int) -> None:
+        self._entry = entry
+        self._stable = stable
+        self._memory = memory
+        self._size_bytes = size_bytes
+        memory.used_bytes += size_bytes
+
+    def committed(self, now_ms: int) -> None:
+        self._memory.used_bytes -= self._size_bytes
+        self._entry.answer(ErrorCode.NONE, self._stable)
+
+    def failed(self, error: ErrorCode, now_ms: int) -> None:
+        self._memory.used_bytes -= self._size_bytes
+        self._entry.answer(error, self._stable)
 
 
 class Waits:

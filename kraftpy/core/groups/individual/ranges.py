@@ -53,6 +53,11 @@ class RangeSet:
             return self._lasts[at] + 1
         return offset
 
+    def covers(self, offset: int) -> bool:
+        """Whether the set has the offset."""
+        at = bisect_left(self._lasts, offset)
+        return at < len(self._lasts) and self._firsts[at] <= offset
+
     def following(self, offset: int) -> tuple[int, int] | None:
         """The range that has the offset, else the next one; None behind the last."""
         at = bisect_left(self._lasts, offset)
@@ -64,6 +69,8 @@ class RangeSet:
 
     def growth(self, first: int, last: int) -> Growth | None:
         """What `add` would make; None if the set has the whole range already."""
+        if not self._lasts or first > self._lasts[-1] + 1:
+            return Growth(first, last, ())
         start, end = self._touched(first, last)
         if start == end:
             return Growth(first, last, ())
@@ -153,6 +160,13 @@ class EpochRanges(RangeSet):
         if at == len(self._firsts) or self._firsts[at] > offset:
             return None
         return self._firsts[at], self._lasts[at], self._epochs[at]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the range that has the offset, -1 if none has."""
+        at = bisect_left(self._lasts, offset)
+        if at == len(self._firsts) or self._firsts[at] > offset:
+            return -1
+        return self._epochs[at]
 
     def add(self, first: int, last: int, leader_epoch: int = -1) -> Growth | None:
         if not self._lasts or first > self._lasts[-1] + 1:  # As nearly always.

@@ -78,16 +78,20 @@ class ClaimRecord(NamedTuple):
 def encode_record(record: ClaimRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value bytes; ValueError for a name that is too long for its field."""
     group_id, topic, partition, low, high, first, state, transaction = record
+    version = _VERSION if transaction is None else _IN_TRANSACTION
+    key = encode_key_front(group_id, topic, version) + _KEY_END.pack(partition, low, high, first)
+    if transaction is not None:
+        key += _TRANSACTION.pack(*transaction)
+    return key, None if state is None else CLAIM_VALUE.pack(_VERSION, *state) + _NO_TAGS
+
+
+def encode_key_front(group_id: str, topic: str, version: int = _VERSION) -> bytes:
+    """A key up to its partition; ValueError for a name that is too long for its field."""
     group, name = group_id.encode(), topic.encode()
     if len(group) > STRING_MAX_BYTES or len(name) > STRING_MAX_BYTES:
         size, text = max((len(group), group_id), (len(name), topic))
         raise ValueError(f"{text[:50]!r}... is too long for a claim: {size} bytes")
-    version = _VERSION if transaction is None else _IN_TRANSACTION
-    front = _KEY_FRONT.pack(version, len(group)) + group + _INT16.pack(len(name)) + name
-    key = front + _KEY_END.pack(partition, low, high, first)
-    if transaction is not None:
-        key += _TRANSACTION.pack(*transaction)
-    return key, None if state is None else CLAIM_VALUE.pack(_VERSION, *state) + _NO_TAGS
+    return _KEY_FRONT.pack(version, len(group)) + group + _INT16.pack(len(name)) + name
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ClaimRecord | None:

@@ -23,6 +23,7 @@ from kraftpy.protocol.extensions import (
     cut_ranges,
     cut_slices,
     decode_int64,
+    decode_one_slice,
     decode_ranges,
     decode_slices,
     encode_epoch_ranges,
@@ -68,6 +69,18 @@ class Claimed(NamedTuple):
 
     claims: Sequence[Claim]
     discard_from: int | None
+
+
+def one_claim(offset: int, tags: Mapping[int, bytes] | None) -> Claim | None:
+    """What a partition claims that has one range of one slice, as nearly all have; else None."""
+    if offset != _NO_OFFSET or tags is None or len(tags) != 1:
+        return None
+    one = decode_one_slice(tags.get(SLICES_TAG, b""))
+    if one is None:
+        return None
+    low, high, first, last = one
+    is_sound = 0 <= low <= high <= HASH_MAX and 0 <= first <= last <= _LAST_MAX
+    return Claim(low, high, first, last) if is_sound else None
 
 
 class ManyClaims(Exception):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -355,26 +359,92 @@ def test_epochs_are_those_of_the_last_offset() -> None:
     assert driver.machine.fetch("g", [("t", [0])]) == [("t", [(0, 13, 4, "")])]
 
 
-_halves = st.sampled_from([LOW, HIGH, (0, HASH_MAX), (HALF // 2, HASH_MAX - 1)])
-_steps = st.tuples(_halves, st.integers(35, 60), st.integers(0, 8))
+_halves = st.sampled_from([LOW, HIGH, LOW, HIGH, (0, HASH_MAX), (HALF // 2, HASH_MAX - 1)])
+# From the stable offset on mostly: what fills holes.
+_gaps = st.sampled_from([0, 0, 0, 1, 4, -2])
+_claims = st.tuples(_halves, _gaps, st.integers(0, 8), st.integers(1, 3))
+# A claim, an offset that is committed as it is, or a log of which a write has landed.
+_steps = st.one_of(_claims, _claims, _claims, st.integers(38, 60), st.sampled_from("01"))
 
 
-@given(st.lists(_steps, max_size=20), st.sampled_from([2, 20_000]))
+def plan_all(driver: ClaimsDriver) -> None:
+    """No short ways."""
+    claims: Any = driver.machine.claims
+    claims._write_short = claims._write_tombstones = lambda *_: False
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_members_of_any_speed_need_no_plan(seed: int) -> None:
+    """What they claim is written as if each had had one."""
+    chosen = random.Random(seed)
+    bounds = [0, *sorted(chosen.sample(range(1, HASH_MAX), 3)), HASH_MAX + 1]
+    slices = [(low, high - 1) for low, high in pairwise(bounds)]
+    speeds = [chosen.choice([1, 3, 10]) for _ in slices]
+    short, planned = begun(40), begun(40)
+    plan_all(planned)
+    done = [40] * len(slices)
+    for _ in range(300):
+        member = chosen.choices(range(len(slices)), speeds)[0]
+        first = done[member] + chosen.choice([0, 0, 0, 0, 3])
+        last = first + chosen.randrange(9)
+        if first == done[member]:
+            done[member] = last + 1
+        tags, epoch = sliced((slices[member], [(first, last)])), chosen.randrange(4)
+        answers = [each.answer(each.claim(tags, epoch=epoch)) for each in (short, planned)]
+        assert answers[0] == answers[1]
+    assert short.stable == planned.stable > 60
+    assert short.claimed() == planned.claimed()
+    assert short.logs == planned.logs
+    assert short.claim_memory.used_bytes == planned.claim_memory.used_bytes
+
+
+@given(st.lists(_steps, max_size=30), st.sampled_from([2, 20_000]), st.booleans())
 def test_what_is_written_without_a_plan_is_what_a_plan_makes(
-    steps: list[tuple[tuple[int, int], int, int]], most: int
+    steps: list[Any], most: int, waits: bool
 ) -> None:
     """Offset for offset and record for record, also where there is no room."""
     drivers = []
     for planned in (False, True):
         driver = begun(40, individual_commit_max_ranges=most)
-        answers = []
-        for hashes, first, more in steps:
-            place = driver.machine.claims.places.get("g", {}).get(KEY)
-            if planned and place is not None:  # It has to be looked at again: no short way.
-                place.is_settled = False
-            token = driver.claim(sliced((hashes, [(first, first + more)])))
-            answers.append(driver.answer(token))
+        driver.commits = not waits
+        if planned:
+            plan_all(driver)
+        tokens = []
+        for step in steps:
+            if isinstance(step, tuple):
+                hashes, gap, more, epoch = step
+                first = driver.stable + gap
+                tokens.append(driver.claim(sliced((hashes, [(first, first + more)])), epoch=epoch))
+            elif isinstance(step, int):
+                tokens.append(driver.plain(step))
+            elif driver.in_flight[int(step)]:
+                driver.settle(int(step))
+        driver.settle_all()
+        driver.commits = True
         check(driver)
+        answers = [driver.answer(token) for token in tokens]
         drivers.append((answers, driver.logs, driver.claim_memory.used_bytes))
         assert driver.machine.claims.duplicates <= len(steps)
     assert drivers[0] == drivers[1]
+
+
+def test_one_claim_is_answered_as_one_of_several() -> None:
+    """Of a request with another partition, which is judged partition by partition."""
+    requests: list[tuple[int, dict[int, bytes]]] = [
+        (-1, sliced((LOW, [(40, 49)]))),
+        (-1, sliced((HIGH, [(40, 44)]))),
+        (-1, sliced((LOW, [(42, 43)]))),
+        (-1, sliced((LOW, [(3, 9)]))),
+        (-1, sliced((LOW, [(9, 3)]))),
+        (7, sliced((LOW, [(50, 51)]))),
+        (-1, sliced((LOW, [(50, 51)])) | ranges((60, 61))),
+        (-1, sliced((LOW, []))),
+        (-1, {SLICES_TAG: b"?"}),
+    ]
+    alone, among = begun(40), begun(40)
+    for offset, tags in requests:
+        expected = among.commit((0, offset, tags), (1, 0, None))
+        found = alone.commit((0, offset, tags))
+        assert alone.answer(found) == among.answers(expected)[0]
+        assert alone.claimed() == among.claimed()
+    assert alone.claim_memory.answers == among.claim_memory.answers

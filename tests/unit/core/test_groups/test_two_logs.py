@@ -11,6 +11,8 @@ import random
 
 import pytest
 
+from kraftpy.core.groups.individual.places import TWIN
+from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, encode_record
 from kraftpy.protocol.errors import ErrorCode
 
 from .claims_driver import HIGH, KEY, LOW, ClaimsDriver, ranges, sliced
@@ -254,3 +256,18 @@ def test_tombstones_that_failed_are_written_later() -> None:
     driver.plain(0)
     assert (driver.stable, driver.living()) == (0, set())
     assert driver.machine.claims.coverage(KEY) is None
+
+
+def test_what_is_passed_keeps_the_stable_offset_from_nothing() -> None:
+    """A claim that the log still has from before, and others that a crash kept from counting."""
+    driver = ClaimsDriver()
+    driver.begin(40)
+    driver.claim(sliced((LOW, [(40, 49)])))
+    state = ClaimState(driver.topics.find("t").topic_id, 34, 7, 0)  # type: ignore[union-attr]
+    driver.logs[TWIN].append((*encode_record(ClaimRecord(*KEY, *LOW, 30, state)), None))
+    driver.commits = False
+    driver.claim(sliced((HIGH, [(40, 60)])))
+    other = driver.reloaded(kept=(0, 1))
+    assert other.stable == 50
+    assert other.claimed() == [(*HIGH, 40, 60)]
+    assert other.living() == {(*HIGH, 40)}
