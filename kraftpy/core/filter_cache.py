@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from kraftpy.protocol.key_hash import HASH_MAX
-from kraftpy.protocol.key_index import RECORD_BYTES, BatchCutter, KeyIndex, KeyRanges
+from kraftpy.protocol.key_index import RECORD_BYTES, BatchCutter, KeyIndex, KeyRanges, Records
 from kraftpy.protocol.record_batch import COMPRESSION_MASK, LENGTH_END, BatchHeader
 
 ENTRY_BYTES: Final = 1400
@@ -27,6 +27,9 @@ ENTRY_BYTES: Final = 1400
 
 HOT_BYTES: Final = 32 << 20
 """What is kept of records where no topic asks for it."""
+
+RECORD_OBJECT_BYTES: Final = 48
+"""What a record takes besides its bytes where it's kept by itself, about."""
 
 BatchKey = tuple[bytes, int, bytes]
 """Topic id, partition, the batch's encoded header."""
@@ -37,7 +40,16 @@ _ALL_HASHES: Final = [0, HASH_MAX + 1]
 class FilterEntry:
     """What is known of one batch: its index and, if they are kept, its checked records."""
 
-    __slots__ = ("_served", "batch_bytes", "compressed", "cutter", "data", "index", "last_offset")
+    __slots__ = (
+        "_served",
+        "batch_bytes",
+        "compressed",
+        "cutter",
+        "index",
+        "kept_bytes",
+        "last_offset",
+        "records",
+    )
 
     def __init__(self, header: BatchHeader, index: KeyIndex) -> None:
         self.index = index
@@ -45,14 +57,15 @@ class FilterEntry:
         self.batch_bytes = header.batch_length + LENGTH_END
         self.last_offset = header.last_offset
         self.compressed = bool(header.attributes & COMPRESSION_MASK)
-        self.data: bytes | None = None
+        self.records: Records | None = None
+        self.kept_bytes = 0
+        """What these take."""
         # Where hashes that have been served begin, where they end, and so on.
         self._served: list[int] = []
 
     @property
     def size_bytes(self) -> int:
-        kept = 0 if self.data is None else len(self.data)
-        return ENTRY_BYTES + RECORD_BYTES * len(self.index) + kept
+        return ENTRY_BYTES + RECORD_BYTES * len(self.index) + self.kept_bytes
 
     def serve(self, ranges: KeyRanges) -> bool:
         """Notes that these slices have been served; whether all are by now."""
@@ -91,18 +104,23 @@ class FilterCache:
         self._entries[key] = entry
         self._take(entry.size_bytes)
 
-    def hold(self, key: BatchKey, data: bytes, *, lasting: bool) -> None:
+    def hold(self, key: BatchKey, records: Records, *, lasting: bool) -> None:
         """Keeps the records of a batch with its entry, if there is one; `lasting` as long as it."""
         entry = self._entries.get(key)
-        if entry is None or entry.data is not None or (not lasting and len(data) > HOT_BYTES):
+        if entry is None or entry.records is not None:
             return
-        entry.data = data
+        size_bytes = len(records)
+        if isinstance(records, list):
+            size_bytes = sum(map(len, records)) + RECORD_OBJECT_BYTES * len(records)
+        if not lasting and size_bytes > HOT_BYTES:
+            return
+        entry.records, entry.kept_bytes = records, size_bytes
         if not lasting:
-            self._hot[key] = len(data)
-            self._hot_bytes += len(data)
+            self._hot[key] = size_bytes
+            self._hot_bytes += size_bytes
             while self._hot_bytes > HOT_BYTES:
                 self._cool(next(iter(self._hot)))
-        self._take(len(data))
+        self._take(size_bytes)
 
     def discard(self, key: BatchKey) -> None:
         self._cool(key)
@@ -114,7 +132,8 @@ class FilterCache:
         """Lets go of records that are kept for a moment."""
         size_bytes = self._hot.pop(key, 0)
         if size_bytes:
-            self._entries[key].data = None
+            entry = self._entries[key]
+            entry.records, entry.kept_bytes = None, 0
             self._hot_bytes -= size_bytes
             self.used_bytes -= size_bytes
 

@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Final
 
 from kraftpy.protocol.compression import compress
@@ -54,6 +54,9 @@ _HEADER: Final = struct.Struct(f">qiibI{_FIXED.size}si")
 
 KeyRanges = tuple[tuple[int, int], ...]
 """First and last hash of some slices, ascending, none of which overlap."""
+
+Records = bytes | list[bytes]
+"""A batch's uncompressed records: all in one piece, or one by one."""
 
 
 def checked_key_ranges(ranges: Iterable[tuple[int, int]]) -> KeyRanges:
@@ -99,6 +102,10 @@ class KeyIndex:
     def places(self, ranges: KeyRanges) -> list[tuple[int, int]]:
         """Where records with hashes in these ranges begin and end among the sorted ones."""
         hashes = self._hashes
+        if len(ranges) == 1:  # As nearly always.
+            ((low, high),) = ranges
+            first = bisect_left(hashes, low)
+            return [(first, bisect_right(hashes, high, first))]
         return [(bisect_left(hashes, low), bisect_right(hashes, high)) for low, high in ranges]
 
     def part(self, count: int) -> Part:
@@ -107,15 +114,22 @@ class KeyIndex:
             return Part.NONE
         return Part.WHOLE if count >= _MOST * len(self._hashes) else Part.CUT
 
-    def pieces(self, data: bytes, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The records at these places, in the order of the batch, which has this `batch_data`."""
-        bounds = self._bounds
+    def pieces(self, records: Records, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Those at these places of the batch's records, in the order of the batch."""
         if len(places) == 1:
             ((first, end),) = places
             numbers = sorted(self._numbers[first:end])
         else:
             numbers = sorted(chain.from_iterable(self._numbers[a:z] for a, z in places))
-        return [data[bounds[number] : bounds[number + 1]] for number in numbers]
+        if isinstance(records, list):
+            return [records[number] for number in numbers]
+        bounds = self._bounds
+        return [records[bounds[number] : bounds[number + 1]] for number in numbers]
+
+    def split(self, data: bytes, start: int = 0) -> list[bytes]:
+        """The records one by one, of data in which the batch's `batch_data` begins at `start`."""
+        bounds = [start + bound for bound in self._bounds] if start else self._bounds
+        return [data[begin:end] for begin, end in pairwise(bounds)]
 
     def to_bytes(self) -> bytes:
         """What `from_bytes` takes, in the same machine."""
@@ -134,86 +148,98 @@ class KeyIndex:
 
 def key_index(header: BatchHeader, data: bytes) -> KeyIndex:
     """The index of a batch's `batch_data`. Raises InvalidBatch."""
-    try:
-        hashes, ends = _read(data, header.records_count, header.base_offset)
-    except IndexError:
-        raise InvalidBatch("record ends in the middle of a field") from None
-    left = len(data) - (ends[-1] if ends else 0)
-    if left < 0:
-        raise InvalidBatch("a record reaches past the end of its batch")
-    if left:
-        raise InvalidBatch(f"{left} bytes left after the records of the batch")
-    numbers = sorted(range(len(hashes)), key=hashes.__getitem__)
-    return KeyIndex(
-        # Of lists, as arrays reserve more than they take of what has no length.
-        array("q", [hashes[number] for number in numbers]),
-        array("I", numbers),
-        array("I", ends),
-    )
+    return _index(header, data, 0, None)
 
 
-def _read(data: bytes, count: int, base_offset: int) -> tuple[list[int], list[int]]:
-    """Hash and end of each record. Some at a time, so that their keys aren't all there at once."""
+def index_records(header: BatchHeader, data: bytes, start: int = 0) -> tuple[KeyIndex, list[bytes]]:
+    """The same of data in which that begins at `start`, and the records one by one."""
+    records: list[bytes] = []
+    return _index(header, data, start, records), records
+
+
+def _index(header: BatchHeader, data: bytes, pos: int, kept: list[bytes] | None) -> KeyIndex:
+    """Some records at a time, so that not all of them are there twice if they aren't `kept`."""
+    count, base_offset = header.records_count, header.base_offset
     hashes: list[int] = []
-    ends: list[int] = []
-    while (left := count - len(ends)) > 0:
-        keys, keyless = _walk(data, ends, min(left, _TOGETHER))
+    lengths: list[int] = []
+    while (left := count - len(hashes)) > 0:
+        try:
+            records, keys, keyless, pos = _walk(data, pos, min(left, _TOGETHER))
+        except IndexError:
+            raise InvalidBatch("record ends in the middle of a field") from None
         spreads = list(map(crc32c, keys))
         for number, delta in keyless:
             spreads[number] = base_offset + delta & MASK
         hashes += _hashes(spreads)
-    return hashes, ends
+        lengths += map(len, records)
+        if kept is not None:
+            kept += records
+    if pos > len(data):
+        raise InvalidBatch("a record reaches past the end of its batch")
+    if pos < len(data):
+        raise InvalidBatch(f"{len(data) - pos} bytes left after the records of the batch")
+    numbers = sorted(range(count), key=hashes.__getitem__)
+    return KeyIndex(
+        # Of lists, as arrays reserve more than they take of what has no length.
+        array("q", [hashes[number] for number in numbers]),
+        array("I", numbers),
+        array("I", list(accumulate(lengths))),
+    )
 
 
-def _walk(data: bytes, ends: list[int], count: int) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """The keys of so many records behind those that end at `ends`, which gets their ends.
+def _walk(
+    data: bytes, pos: int, count: int
+) -> tuple[list[bytes], list[bytes], list[tuple[int, int]], int]:
+    """So many records from `pos` on, their keys, and where they end.
 
     Of a record without a key there is an empty one, and its number here with its offset delta. One
     loop, without calls where numbers are short. Raises IndexError, InvalidBatch.
     """
+    records: list[bytes] = []
     keys: list[bytes] = []
     keyless: list[tuple[int, int]] = []
-    add_key, add_end = keys.append, ends.append
-    pos = ends[-1] if ends else 0
+    add, add_key = records.append, keys.append
+    signs = 0
     for _ in range(count):
         length = data[pos]
+        signs |= length
         if length < 0x80:
-            pos += 1
+            at = 2  # Behind the attributes is the timestamp.
+            end = pos + 1 + (length >> 1)
         else:
-            more = data[pos + 1]
-            if more < 0x80:
-                length += (more << 7) - 0x80
-                pos += 2
+            size = (data[pos + 1] << 6) + (length >> 1) - 0x40
+            if size < 0x2000:
+                at = 3
+                end = pos + 2 + size
             else:
-                half, pos = read_varint(data, pos)
-                length = half << 1
-        end = pos + (length >> 1)
-        pos += 1  # attributes
-        while data[pos] >= 0x80:  # timestamp
-            pos += 1
-        at = pos = pos + 1  # offset delta
-        if data[pos] >= 0x80:
-            if data[pos + 1] < 0x80:
-                pos += 1
-            else:
-                pos = read_varint(data, pos)[1] - 1
-        size = data[pos + 1]
-        pos += 2
+                size, start = read_varint(data, pos)
+                at = start - pos + 1
+                end = start + size
+        record = data[pos:end]
+        pos = end
+        while record[at] >= 0x80:
+            at += 1
+        at = delta_at = at + 1
+        if record[at] >= 0x80:
+            at = at + 1 if record[at + 1] < 0x80 else read_varint(record, at)[1] - 1
+        size = record[at + 1]
+        at += 2
         if size >= 0x80:
-            half, pos = read_varint(data, pos - 1)
+            half, at = read_varint(record, at - 1)
             size = half << 1 if half >= 0 else 1
         if size & 1:
-            keyless.append((len(keys), read_varint(data, at)[0]))
+            keyless.append((len(keys), read_varint(record, delta_at)[0]))
             add_key(b"")
         else:
-            start = pos
-            pos += size >> 1
-            add_key(data[start:pos])
-        if pos >= end or length & 1:
+            start = at
+            at += size >> 1
+            add_key(record[start:at])
+        if at >= len(record):
             raise InvalidBatch("a field reaches past the end of its record or its batch")
-        add_end(end)
-        pos = end
-    return keys, keyless
+        add(record)
+    if signs & 1:
+        raise InvalidBatch("a record has less than no bytes")
+    return records, keys, keyless, pos
 
 
 def _hashes(spreads: list[int]) -> list[int]:

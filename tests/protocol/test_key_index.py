@@ -19,9 +19,14 @@ from kraftpy.protocol.key_index import (
     KeyRanges,
     Part,
     checked_key_ranges,
+    index_records,
     key_index,
 )
-from kraftpy.protocol.record_batch import LOG_APPEND_TIME, InvalidBatch
+from kraftpy.protocol.record_batch import (
+    LOG_APPEND_TIME,
+    RECORD_BATCH_OVERHEAD,
+    InvalidBatch,
+)
 from kraftpy.protocol.records import (
     Record,
     batch_data,
@@ -51,6 +56,19 @@ def cut(batch: bytes, ranges: KeyRanges) -> bytes | None:
     header, data, index = indexed(batch)
     pieces = index.pieces(data, index.places(ranges))
     assert len(pieces) == count(index, ranges)
+    return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
+
+
+def cut_one_by_one(batch: bytes, ranges: KeyRanges) -> bytes | None:
+    """The same by way of records that are kept by themselves, of a batch as it is if it's plain."""
+    header = check_batch(batch)
+    data, start = batch_data(header, batch), 0
+    if header.compression == "none":
+        data, start = batch, RECORD_BATCH_OVERHEAD
+    index, records = index_records(header, data, start)
+    assert records == index.split(data, start)
+    assert index.to_bytes() == indexed(batch)[2].to_bytes()
+    pieces = index.pieces(records, index.places(ranges))
     return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
 
 
@@ -172,6 +190,7 @@ def test_it_filters_as_one_would_by_hand(
     )
     for each in (ranges, rest, ALL):
         part = cut(batch, each)
+        assert cut_one_by_one(batch, each) == part
         by_hand = [record for record in iter_records(batch) if wanted(record, each)]
         assert ([] if part is None else list(iter_records(part))) == by_hand
         if part is not None:
@@ -198,6 +217,7 @@ def test_many_records_with_numbers_of_every_length(base_offset: int) -> None:
     for ranges in slices(3):
         part = cut(batch, ranges)
         assert part is not None
+        assert cut_one_by_one(batch, ranges) == part
         mine = [record.offset for record in iter_records(part)]
         assert mine == [record.offset for record in records if wanted(record, ranges)]
         found += mine

@@ -328,9 +328,8 @@ class Fetch:
             has_data = bool(data.records)
             if has_data or data.error_code:
                 traffic.read(wanted.topic, data.records or (), data.error_code)
-                if has_data and rereads.note(
-                    (self._ctx.session.peer, wanted.topic, wanted.index), wanted.fetch_offset
-                ):
+                reader = self._ctx.session.peer, wanted.topic, wanted.index, wanted.key_ranges
+                if has_data and rereads.note(reader, wanted.fetch_offset):
                     self._suspect(wanted)
                 if data.error_code:
                     self._ctx.errors[data.error_code] += 1

@@ -170,7 +170,7 @@ class Outbox:
         return True
 
     def _gather(self) -> tuple[Buffer, bool]:
-        """The buffers at the front as one piece, and whether a file slice follows them."""
+        """Small buffers at the front as one piece, or a large one; whether something follows."""
         queue = self.parts
         first = queue.popleft()
         assert not isinstance(first, FileSlice)
@@ -183,6 +183,8 @@ class Outbox:
                 if part.size >= SENDFILE_MIN_BYTES:
                     return b"".join(parts), True
                 part = part.read()
+            elif len(part) >= SENDFILE_MIN_BYTES:
+                break  # It needn't be copied.
             queue.popleft()
             parts.append(part)
             total += len(part)

@@ -26,6 +26,7 @@ from kraftpy.core.metadata import PartitionState
 from kraftpy.core.replication import may_begin_anew
 from kraftpy.events import emit
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
+from kraftpy.protocol.key_index import KeyRanges
 from kraftpy.protocol.records import split_batches
 from kraftpy.server.cluster.proposals import answers_by_partition
 from kraftpy.server.replication.isr_proposals import IsrHost, renewal_of
@@ -44,8 +45,10 @@ RETRY_MAX_S: Final = 30.0
 PARTITIONS_AT_ONCE: Final = 500
 TIMEOUT_MS: Final = 5_000
 
-Reader = tuple[str, str | bytes, int]
-"""A client's address, a topic by name or id, a partition."""
+Reader = tuple[str, str | bytes, int, KeyRanges | None]
+"""A client's address, a topic by name or id, a partition, and the slices that are wanted of it:
+members that share a partition may all be at one address.
+"""
 
 
 class Rereads:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftpy.core.filter_cache import HOT_BYTES, BatchKey, FilterCache, FilterEntry
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
-from kraftpy.protocol.key_index import KeyRanges, Part, key_index
+from kraftpy.protocol.key_index import KeyRanges, Part, Records, index_records
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     LENGTH_END,
@@ -32,7 +32,7 @@ from kraftpy.protocol.record_batch import (
     check_batch,
     read_batch_header,
 )
-from kraftpy.protocol.record_walk import max_uncompressed_bytes, open_batch
+from kraftpy.protocol.record_walk import check_records_count, max_uncompressed_bytes, open_batch
 from kraftpy.server.network.long_answers import Turns
 from kraftpy.server.replication.record_policy import opens_quickly
 from kraftpy.storage.files import storage_failure
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 TURN_S: Final = 0.002
 SCANNED_TIMES: Final = 8
 # So much is looked for in the log at a time.
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 8 << 20
 # What is indexed and what is cut on the event loop: each takes a millisecond or two.
 _QUICK_TO_INDEX: Final = 1500
 _QUICK_TO_CUT: Final = 5000
@@ -283,12 +283,12 @@ class RangeReads:
                 header, batch, _QUICK_BYTES
             ):
                 return await self._entry(partition, key, header, batch), header
-            opened = _opened(header, batch)
-            entry = FilterEntry(header, key_index(header, opened))
+            index, records = index_records(header, *_opened(header, batch))
         except (DecodeError, KafkaError):  # it can't be opened
             return None, header
+        entry = FilterEntry(header, index)
         self.cache.put(key, entry)
-        self._hold(partition, key, opened)
+        self._hold(partition, key, records)
         return entry, header
 
     def _take_now(
@@ -314,18 +314,23 @@ class RangeReads:
             return _WHOLE
         if count > _QUICK_TO_CUT:
             return None
-        data = entry.data
+        records = entry.records
         try:
-            if data is None:
+            if records is None:
                 batch = piece.read_part(at, entry.batch_bytes)
                 header = read_batch_header(batch)
                 if entry.compressed and not opens_quickly(header, batch, _QUICK_BYTES):
                     return None
-                data = _opened(header, batch)
-                self._hold(partition, key, data)
-            elif entry.compressed and len(data) * count > _QUICK_BYTES * len(index):
+                data, start = _opened(header, batch)
+                if len(index) <= _QUICK_TO_INDEX:
+                    records = index.split(data, start)
+                else:
+                    records = data[start:]
+                self._hold(partition, key, records)
+            pieces = index.pieces(records, places)
+            if entry.compressed and sum(map(len, pieces)) > _QUICK_BYTES:
                 return None
-            return entry.cutter.cut(index.pieces(data, places))
+            return entry.cutter.cut(pieces)
         except DecodeError:
             return _WHOLE
 
@@ -368,8 +373,8 @@ class RangeReads:
         if not done.cancelled():
             done.exception()  # it is for those who wait, and they may all have left
 
-    def _hold(self, partition: Partition, key: BatchKey, data: bytes) -> None:
-        self.cache.hold(key, data, lasting=partition.config.reserve_message_value_range_fetch)
+    def _hold(self, partition: Partition, key: BatchKey, records: Records) -> None:
+        self.cache.hold(key, records, lasting=partition.config.reserve_message_value_range_fetch)
 
 
 class _Pace:
@@ -398,7 +403,13 @@ class _Pace:
         return True
 
 
-def _opened(header: BatchHeader, batch: bytes) -> bytes:
-    """The batch's records, checked. Raises DecodeError."""
+def _opened(header: BatchHeader, batch: bytes) -> tuple[bytes, int]:
+    """What has the batch's records, checked and uncompressed, and where they begin in that.
+
+    Raises DecodeError.
+    """
     check_batch(batch)
-    return open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch)))
+    if not header.attributes & COMPRESSION_MASK:
+        check_records_count(header)
+        return batch, RECORD_BATCH_OVERHEAD
+    return open_batch(header, batch, 0, max(_QUICK_BYTES, len(batch))), 0

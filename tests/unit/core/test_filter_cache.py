@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftpy.core.filter_cache import ENTRY_BYTES, HOT_BYTES, BatchKey, FilterCache, FilterEntry
+from kraftpy.core.filter_cache import (
+    ENTRY_BYTES,
+    HOT_BYTES,
+    RECORD_OBJECT_BYTES,
+    BatchKey,
+    FilterCache,
+    FilterEntry,
+)
 from kraftpy.protocol.key_hash import HASH_MAX
 from kraftpy.protocol.key_index import KeyIndex, KeyRanges
 from kraftpy.protocol.record_batch import RECORD_BATCH_OVERHEAD
@@ -70,9 +77,21 @@ def test_kept_records_count() -> None:
     assert cache.used_bytes == ENTRY_BYTES + 32 + 500
     kept = cache.get(key(0))
     assert kept is not None
-    assert kept.data == bytes(500)
+    assert kept.records == bytes(500)
     cache.put(key(0), entry(2))
     assert (len(cache), cache.used_bytes) == (1, ENTRY_BYTES + 32)
+
+
+def test_records_that_are_kept_one_by_one_count_each() -> None:
+    cache = FilterCache(10_000)
+    cache.put(key(0), entry(2))
+    cache.hold(key(0), [bytes(300), bytes(200)], lasting=False)
+    assert cache.used_bytes == ENTRY_BYTES + 32 + 500 + 2 * RECORD_OBJECT_BYTES
+    kept = cache.get(key(0))
+    assert kept is not None
+    assert kept.records == [bytes(300), bytes(200)]
+    cache.discard(key(0))
+    assert cache.used_bytes == 0
 
 
 def test_records_that_nobody_asked_to_keep_stay_for_a_moment() -> None:
@@ -81,12 +100,12 @@ def test_records_that_nobody_asked_to_keep_stay_for_a_moment() -> None:
     for number in range(4):
         cache.put(key(number), entry(1))
         cache.hold(key(number), bytes(third), lasting=False)
-    held = [made.data is not None for n in range(4) if (made := cache.get(key(n)))]
+    held = [made.records is not None for n in range(4) if (made := cache.get(key(n)))]
     assert held == [False, True, True, True]
     assert cache.used_bytes == 4 * (ENTRY_BYTES + 16) + 3 * third
     cache.discard(key(2))
     cache.hold(key(0), bytes(third), lasting=False)
-    held = [made.data is not None for n in range(4) if (made := cache.get(key(n)))]
+    held = [made.records is not None for n in range(4) if (made := cache.get(key(n)))]
     assert held == [True, True, True]
     cache.put(key(9), entry(1))
     cache.hold(key(9), bytes(HOT_BYTES + 1), lasting=False)
@@ -139,8 +158,14 @@ def test_it_takes_what_it_says() -> None:
     tracemalloc.start()
     try:
         for number in range(200):
-            made = entry(500)
-            cache.put((b"t" * 16, 0, number.to_bytes(RECORD_BATCH_OVERHEAD, "big")), made)
+            made, its_key = (
+                entry(500),
+                (b"t" * 16, 0, number.to_bytes(RECORD_BATCH_OVERHEAD, "big")),
+            )
+            cache.put(its_key, made)
+            if number % 2:
+                records = [b"%0100d" % each for each in range(500)]
+                cache.hold(its_key, records, lasting=False)
             for lane in range(8):
                 made.serve(((lane, lane),))
         taken, _ = tracemalloc.get_traced_memory()

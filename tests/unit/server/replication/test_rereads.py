@@ -10,7 +10,8 @@ from kraftpy.server.replication.damaged_replicas import REREADS, Rereads
 
 def test_who_is_stuck_is_found_among_those_who_go_on() -> None:
     rereads = Rereads()
-    stuck, other, elsewhere = ("a:1", "orders", 0), ("b:2", "orders", 0), ("a:1", "orders", 1)
+    stuck, other = ("a:1", "orders", 0, None), ("b:2", "orders", 0, None)
+    elsewhere = "a:1", "orders", 1, None
     for offset in range(REREADS):
         assert not rereads.note(stuck, 7)
         assert not rereads.note(other, offset)
@@ -24,5 +25,12 @@ def test_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_replicas, "READERS_MAX", 10)
     rereads = Rereads()
     for number in range(1000):
-        rereads.note(("a:1", "orders", number), 0)
+        rereads.note(("a:1", "orders", number, None), 0)
     assert len(rereads._last) == 10
+
+
+def test_members_at_one_address_are_as_many_readers() -> None:
+    rereads = Rereads()
+    for slot in range(2 * REREADS):
+        assert not rereads.note(("a:1", "orders", 0, ((slot, slot),)), 7)
+    assert [rereads.note(("a:1", "orders", 0, ((0, 0),)), 7) for _ in range(REREADS)][-1]
