@@ -47,6 +47,7 @@ from kraftpy.core.groups.individual.places import (
     Place,
 )
 from kraftpy.core.groups.individual.plan import (
+    FEW_RECORDS,
     Entry,
     Key,
     Plan,
@@ -56,6 +57,7 @@ from kraftpy.core.groups.individual.plan import (
     short_plan,
 )
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
+from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
@@ -289,7 +291,7 @@ class Claims(KnownClaims):
         writes = 0
         if moved:
             offset = self._moved_offset(key, committed, plan.stable, plan.stable_epoch, now_ms)
-            waits.write(self._out, [offset], key[0])
+            waits.write(self._out, offset, key[0])
             writes += 1
         records = plan.records(key, now_ms)
         if ended or place.pending.spent:
@@ -307,11 +309,16 @@ class Claims(KnownClaims):
 
     def _moved_offset(
         self, key: Key, committed: CommittedOffset | None, stable: int, epoch: int, now_ms: int
-    ) -> OffsetRecord:
-        """The group's offset when the stable one has moved."""
+    ) -> Sequence[OffsetRecord]:
+        """The record of the group's offset when the stable one has moved."""
         metadata = "" if committed is None else committed.metadata
         expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
-        return OffsetRecord(*key, CommittedOffset(stable, epoch, metadata, now_ms, expires_ms))
+        if metadata or expires_ms != NO_TIMESTAMP:
+            offset = CommittedOffset(stable, epoch, metadata, now_ms, expires_ms)
+            return [OffsetRecord(*key, offset)]
+        group_id, topic, partition = key
+        run = OffsetRun(group_id, topic, (partition,), (stable,), (epoch,), (now_ms,))
+        return OffsetRuns([run])
 
     def _write_short(self, place: Place, entry: Entry, now_ms: int) -> bool:
         """The same of what nearly all commits claim; False if it takes a plan."""
@@ -338,7 +345,7 @@ class Claims(KnownClaims):
             key, self._offsets.get(*key), plan.stable, plan.stable_epoch, now_ms
         )
         waits = Waits([(entry, ErrorCode.NONE)], stable, plan.stable, self._taken(plan.more_bytes))
-        waits.write(self._out, [offset], key[0])
+        waits.write(self._out, offset, key[0])
         if plan.records:
             waits.write(self._out, plan.records, key[0], TWIN)
         waits.begin(now_ms)
@@ -349,9 +356,12 @@ class Claims(KnownClaims):
         coverage, stable = place.coverage, self._stable(key, place)
         if not place.stale or place.pending or stable < 0:
             return False
-        if coverage.stable_from(stable) != stable or any(map(coverage.begins_at, place.stale)):
+        if coverage.count and (
+            coverage.stable_from(stable) != stable or any(map(coverage.begins_at, place.stale))
+        ):
             return False
-        for batch in batches([ClaimRecord(*key, *each, None) for each in place.stale]):
+        records = [ClaimRecord(*key, *each, None) for each in place.stale]
+        for batch in (records,) if len(records) <= FEW_RECORDS else batches(records):
             self._out.write(batch, (key[0],), _nobody_waits, _nobody_waits, TWIN)  # type: ignore[arg-type]
         place.is_settled = True
         return True

@@ -19,6 +19,8 @@ from kraftpy.protocol.errors import ErrorCode
 _RECORDS_PER_BATCH = 2_000
 _BATCH_BYTES = 500_000
 _RECORD_BYTES = 100  # and the names
+FEW_RECORDS = 8
+"""So many fit into a batch whatever their names."""
 
 Key = tuple[str, str, int]
 """Group, topic, partition."""
