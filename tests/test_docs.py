@@ -404,13 +404,13 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_the_readme_tests_pass(tmp_path: Path) -> None:
     examples = [block for block in blocks("python") if "def test_" in block]
-    assert len(examples) == 4
+    assert len(examples) == 5
     for number, example in enumerate(examples):
         (tmp_path / f"test_readme_{number}.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--timeout=30", "--timeout-method=thread"]  # one that hangs shows where
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_readme_program_runs(kraftpy: Broker) -> None:

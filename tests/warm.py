@@ -58,6 +58,7 @@ _OURS = (
     "kraftpy.server.node.processes",
     "kraftpy.testing.consistency.report",
     "kraftpy.testing.networks",
+    "kraftpy.testing.requests.program",
 )
 _CLIENTS = (
     "kraftpy.testing.consistency.clients.aio",
@@ -72,6 +73,7 @@ PROGRAMS = {
     **dict.fromkeys(_SCRIPTS, _OURS),
     _KRAFTPY: _OURS,
     "kraftpy.testing.networks.proxies": _OURS,
+    "kraftpy.testing.requests.program": _OURS,
     "tests.bench.builds": _OURS,
     "kraftpy.testing.consistency.worker_process": _CLIENTS,
 }

@@ -15,5 +15,15 @@ from kraftpy.testing.broker import Broker
 from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.node import Node
 from kraftpy.testing.process import BrokerError
+from kraftpy.testing.requests import Fault, Observation, Request
 
-__all__ = ["Broker", "BrokerError", "Cluster", "ClusterError", "Node"]
+__all__ = [
+    "Broker",
+    "BrokerError",
+    "Cluster",
+    "ClusterError",
+    "Fault",
+    "Node",
+    "Observation",
+    "Request",
+]

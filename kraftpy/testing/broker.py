@@ -6,6 +6,7 @@ Rules:
   process is gone, however that ended: its stdin is a pipe from here.
 * `start` returns when the broker answers; if it does not, `BrokerError` carries the end of its log.
 * Port and folder stay the same from `kill` or `stop` to `restart`, so clients find it again.
+* With `faults=True` clients reach it through `kraftpy.testing.requests`, and are told so by it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from kraftpy.testing.process import (
     setting_text,
     wait_until,
 )
+from kraftpy.testing.requests import Requests, WithFaults
 from kraftpy.testing.secured import Secured
 
 
-class Broker:
+class Broker(WithFaults):
     """One kraftpy node; `with Broker() as broker` starts and stops it.
 
     Settings are Kafka's, `_` standing for `.`: `Broker(log_retention_ms=1000)`.
@@ -42,6 +44,8 @@ class Broker:
 
     With `secure=True` clients connect by TLS and log in, as with `kraftpy dev --secure`; `secured`
     has what they need: `Producer({"bootstrap.servers": ..., **broker.secured.settings()})`.
+
+    With `faults=True` requests of clients can be made to fail, and be observed: `fault`, `observe`.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Broker:
         dir: str | Path | None = None,  # noqa: A002 - what the command line calls it
         port: int = 0,
         secure: bool = False,
+        faults: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
@@ -57,6 +62,9 @@ class Broker:
             key.replace("_", "."): setting_text(value) for key, value in settings.items()
         }
         self._secure = secure
+        self._faults = faults
+        if faults and not self._settings.keys().isdisjoint(("listeners", "advertised.listeners")):
+            raise ValueError("with faults=True clients are told where to go: leave listeners out")
         self.secured: Secured | None = None
         self._temporary = dir is None
         self._start_timeout_s = start_timeout_s
@@ -64,6 +72,7 @@ class Broker:
         self.dir = Path(tempfile.mkdtemp(prefix="kraftpy-") if dir is None else dir).absolute()
         self.host = "127.0.0.1"
         self.port = port
+        self._own_port = 0 if faults else port
         self.pid = 0
         self.log_dir = self.dir
         self.config = self.dir
@@ -107,11 +116,12 @@ class Broker:
         if self._process is not None:
             raise BrokerError(f"{self!r} is started already; restart() starts it again")
         command = [sys.executable, "-m", "kraftpy", "dev", "-o", "json", "--exit-on-eof"]
-        command += ["--dir", str(self.dir), "--port", str(self.port)]
+        command += ["--dir", str(self.dir), "--port", str(self._own_port)]
         command += ["--secure"] * self._secure
-        for key, value in self._settings.items():
-            command += ["-c", f"{key}={value}"]
         self.dir.mkdir(parents=True, exist_ok=True)
+        settings = self._settings | self._advertised()
+        for key, value in settings.items():
+            command += ["-c", f"{key}={value}"]
         with self._errors.open("wb") as errors:
             self._process = LineProcess(command, errors)
         try:
@@ -127,7 +137,13 @@ class Broker:
             self.secured = Secured(ready["secure"])
         (broker,) = ready["brokers"]
         self.host, _, port = broker["address"].rpartition(":")
-        self.port = int(port)
+        self._own_port = int(port)
+        if self._requests is None:
+            self.port = self._own_port
+        else:
+            self._requests.target(self.port, self._own_port)
+            if self.secured is not None:
+                self._requests.identify(self.secured.ca)
         self.pid = broker["pid"]
         self.log_dir = Path(broker["dir"])
         self.config = Path(broker["config"])
@@ -154,12 +170,34 @@ class Broker:
     def close(self) -> None:
         """Stops it for good; a folder that was made for it is removed."""
         self._end()
+        if self._requests is not None:
+            self._requests.end()
+            self._requests = None
+            self._forget_place()
         if self._temporary:
             shutil.rmtree(self.dir, ignore_errors=True)
 
     @property
     def _errors(self) -> Path:
         return self.dir / "stderr"
+
+    def _advertised(self) -> dict[str, str]:
+        """What has clients go where their requests can fail, if that was asked for."""
+        if not self._faults:
+            return {}
+        if self._requests is None:
+            with (self.dir / "requests").open("wb") as errors:
+                self._requests = Requests(errors, secure=self._secure)
+            self.port = self._requests.listen(self.port)
+        protocol = "SASL_SSL" if self._secure else "PLAINTEXT"
+        return {"advertised.listeners": f"{protocol}://{self.host}:{self.port}"}
+
+    def _forget_place(self) -> None:
+        """A broker that is started in this folder later is found where it listens."""
+        if self.config.is_file():
+            lines = self.config.read_text().splitlines(keepends=True)
+            kept = [each for each in lines if not each.startswith("advertised.listeners=")]
+            self.config.write_text("".join(kept))
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -7,7 +7,8 @@ Rules:
   that `kraftpy dev` made.
 * Faults are what a machine does to a process: SIGKILL, SIGSTOP, a network that is silent or resets.
   No node is asked to misbehave.
-* Clients reach every node directly; what nodes say to one another goes through a network
+* Clients reach every node directly, unless the cluster is made with `faults=True`: then through
+  `kraftpy.testing.requests`. What nodes say to one another goes through a network
   (`kraftpy.testing.networks`) that cuts links.
 * Ports, folders and addresses stay the same over `kill`, `stop` and `restart`.
 """
@@ -22,10 +23,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kraftpy.testing.clocks import Clocks, with_clocks
 from kraftpy.testing.disks import Disks
@@ -41,11 +42,11 @@ from kraftpy.testing.process import (
     setting_text,
     wait_until,
 )
+from kraftpy.testing.requests import Requests, WithFaults
 from kraftpy.testing.secured import PROXIED, Secured
+from kraftpy.testing.state import ClusterError, ClusterState
 
-if TYPE_CHECKING:
-    from kraftpy.client.security import Security
-    from kraftpy.testing.view import ClusterView, PartitionView, QuorumView
+__all__ = ["Cluster", "ClusterError"]
 
 _START_ATTEMPTS = 5
 _POLL_S = 0.02
@@ -59,11 +60,7 @@ _ANY_MS = 2**63 - 1
 _Answer = TypeVar("_Answer")
 
 
-class ClusterError(BrokerError):
-    """What was asked of the cluster did not happen; the text says why, with what the logs say."""
-
-
-class Cluster:
+class Cluster(ClusterState, WithFaults):
     """Kraftpy nodes with the ids 1, 2, ...; `with Cluster(3) as cluster` starts and stops them.
 
     Three or more have a metadata quorum of three. Topics have three replicas (as many as there are
@@ -90,6 +87,7 @@ class Cluster:
             has what they need (`kraftpy.testing.secured`)
         crashes: whether nodes can `crash`; they note what they fsync then
         small_disks: whether each has a disk of its own, which can be full (`kraftpy.testing.disks`)
+        faults: whether requests of clients can be made to fail, and be observed: `fault`, `observe`
         start_timeout_s: how long the start may take
         settings: Kafka's, of every broker, `_` standing for `.`: `Cluster(3, num_partitions=6)`
 
@@ -112,9 +110,11 @@ class Cluster:
         clocks: bool = False,
         crashes: bool = False,
         small_disks: bool = False,
+        faults: bool = False,
         start_timeout_s: float = 30.0,
         **settings: object,
     ) -> None:
+        super().__init__()
         self._count = self._ids = brokers
         self._dir = None if dir is None else Path(dir).absolute()
         self._temporary = dir is None
@@ -122,6 +122,9 @@ class Cluster:
         self._make_network = _NETWORKS[network] if links else None
         if secure and links and network != Proxied.name:
             raise ValueError("a secured cluster has no certificates for a network of namespaces")
+        if faults and self._make_network is not Proxied:
+            raise ValueError("clients are kept apart from nodes by links=True, network='proxy'")
+        self._faults = faults
         self._secure = secure
         self.secured: Secured | None = None
         self._ephemeral = ephemeral
@@ -138,10 +141,8 @@ class Cluster:
             # future, for good; librdkafka takes a new epoch then, and may write what it has under
             # way to other partitions once more (its issue 4953).
             self._settings.setdefault(_FUTURE, str(_ANY_MS))
-        self._security: Security | None = None
         self._dev: LineProcess | None = None
         self._network: Network | None = None
-        self.nodes: dict[int, Node] = {}
         self.start_s = 0.0
         """Seconds that the start took: from spawning the command to its report that all answer."""
 
@@ -327,7 +328,7 @@ class Cluster:
             "process.roles": "broker",
             "log.dirs": str(home / "data"),
         }
-        settings |= self._ask_network(lambda network: network.add(added))
+        settings |= self._placed(self._ask_network(lambda network: network.add(added)))
         home.mkdir(parents=True)
         lines = [f"{key}={value}" for key, value in settings.items()]
         (home / "server.properties").write_text("\n".join([*lines, ""]))
@@ -380,42 +381,6 @@ class Cluster:
 
     # -- looking at it
 
-    def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        """The id of a partition's leader, as the node knows that heard last; None for none."""
-        leader = self._newest(topic, partition).leader
-        return leader if leader >= 0 else None
-
-    def partitions_of(self, *topics: str) -> list[tuple[str, int]]:
-        """The partitions of the topics that any node knows of, sorted."""
-        known = {key for view in self._metadata().values() for key in view.partitions}
-        return sorted(key for key in known if key[0] in topics)
-
-    def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The ids of the nodes that have replicas of a partition, in order of preference."""
-        return self._newest(topic, partition).replicas
-
-    def in_sync(self, topic: str, partition: int = 0) -> frozenset[int]:
-        """The ids of the nodes in a partition's ISR, as the node knows that heard last."""
-        return self._newest(topic, partition).isr
-
-    def agreed_leader(
-        self, topic: str, partition: int = 0, *, among: Collection[int] = ()
-    ) -> int | None:
-        """The id of a partition's leader if all nodes that answer name the same one, else None.
-
-        Only those in `among` are asked, if any are.
-        """
-        answers = self._metadata(among).values()
-        views = [view.partitions.get((topic, partition)) for view in answers]
-        leaders = {(view.leader, view.leader_epoch) if view else (-1, -1) for view in views}
-        ((leader, _),) = leaders if len(leaders) == 1 else {(-1, -1)}
-        return leader if leader >= 0 else None
-
-    def controller(self) -> int | None:
-        """The id of the Raft leader, in the newest term that a node knows of; None for none."""
-        views = [view for view in self._quorums().values() if view.leader >= 0]
-        return max(views, key=lambda view: view.epoch).leader if views else None
-
     def wait_healthy(self, timeout_s: float = 30.0) -> None:
         """Waits until nothing is left of the faults.
 
@@ -451,6 +416,8 @@ class Cluster:
             command += ["--dir", str(self.dir)]
             fresh = not any(self.dir.glob("node*/server.properties"))
         settings = dict(self._settings)
+        if self._faults:
+            self._requests = Requests(self._errors, secure=self._secure)
         if self._make_network is not None:
             self._network = self._make_network(self._errors)
             settings |= self._linked()
@@ -474,6 +441,8 @@ class Cluster:
         if self._secure:
             self.secured = Secured(ready["secure"])
             self._security = self.secured.security()
+            if self._requests is not None:
+                self._requests.identify(self.secured.ca)
         for broker in ready["brokers"]:
             self._started(broker)
             self._dir = Path(broker["config"]).parent.parent
@@ -481,14 +450,10 @@ class Cluster:
     def _started(self, broker: dict[str, Any]) -> None:
         """A node that wasn't there before answers: what `kraftpy dev` says of it."""
         host, _, port = broker["address"].rpartition(":")
-        self.nodes[broker["id"]] = Node(
-            broker["id"],
-            host,
-            int(port),
-            broker["pid"],
-            Path(broker["dir"]),
-            Path(broker["config"]),
-        )
+        node_id, own = broker["id"], (host, int(port))
+        place = own if self._requests is None else (host, self._requests.places[own[1]])
+        folders = Path(broker["dir"]), Path(broker["config"])
+        self.nodes[node_id] = Node(node_id, *place, broker["pid"], *folders, own)
 
     def _program(self) -> Sequence[str]:
         program = self.program
@@ -507,8 +472,12 @@ class Cluster:
         for each, own in layout.nodes.items():
             if METRICS in self._settings:
                 del own[METRICS]
-            settings |= {f"{each}:{key}": value for key, value in own.items()}
+            settings |= {f"{each}:{key}": value for key, value in self._placed(own).items()}
         return settings
+
+    def _placed(self, settings: dict[str, str]) -> dict[str, str]:
+        """A node's settings, so that clients find it where their requests can fail."""
+        return settings if self._requests is None else self._requests.placed(settings)
 
     def _answer(self, process: LineProcess) -> dict[str, Any]:
         """The next line of a child, as JSON."""
@@ -533,9 +502,10 @@ class Cluster:
     def _end(self) -> None:
         if self._dev is not None:
             self._dev.end()
-        if self._network is not None:
-            self._network.end()
-        self._dev = self._network = None
+        for beside in (self._network, self._requests):
+            if beside is not None:
+                beside.end()
+        self._dev = self._network = self._requests = None
         for node in self.nodes.values():
             node.running = node.paused = False
 
@@ -555,33 +525,6 @@ class Cluster:
             lambda: not any(map(is_alive, pids)) and is_unlocked(node.log_dir / ".lock"),
             f"broker {node.id} is gone after {what}",
         )
-
-    def _ills(self) -> list[str]:
-        """In words, what is not as it has to be."""
-        from kraftpy.testing.view import ills
-
-        return ills(frozenset(self.nodes), self._metadata(), self._quorums())
-
-    def _newest(self, topic: str, partition: int) -> PartitionView:
-        found = [
-            view.partitions[topic, partition]
-            for view in self._metadata().values()
-            if (topic, partition) in view.partitions
-        ]
-        if not found:
-            raise ClusterError(f"no broker that answers knows partition {partition} of {topic!r}")
-        return max(found, key=lambda each: each.leader_epoch)
-
-    def _metadata(self, among: Collection[int] = ()) -> dict[int, ClusterView]:
-        from kraftpy.testing.view import ask_metadata, ask_nodes
-
-        nodes = [each for each in self.nodes.values() if not among or each.id in among]
-        return ask_nodes(nodes, ask_metadata, self._security)
-
-    def _quorums(self) -> dict[int, QuorumView]:
-        from kraftpy.testing.view import ask_nodes, ask_quorum
-
-        return ask_nodes(self.nodes.values(), ask_quorum, self._security)
 
 
 def _state(node: Node) -> str:

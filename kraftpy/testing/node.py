@@ -16,6 +16,7 @@ class Node:
     * `pid`: its broker process; `pids`: that and the node's others, as long as they live
     * `dir`: its folder; `log_dir`: the partitions, below it; `config`: its server.properties;
       `log_path`: what it logged
+    * `own`: where it listens itself, which is elsewhere if requests of clients can be made to fail
     * `running`: it was not killed or stopped; `paused`
     """
 
@@ -25,6 +26,7 @@ class Node:
     pid: int
     log_dir: Path
     config: Path
+    own: tuple[str, int]
     running: bool = True
     paused: bool = False
 

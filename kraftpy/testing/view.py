@@ -157,7 +157,7 @@ def ask_nodes(
     for node in nodes:
         if node.running and not node.paused:
             with contextlib.suppress(OSError, DecodeError):
-                answers[node.id] = ask(node.host, node.port, _TIMEOUT_S, security)
+                answers[node.id] = ask(*node.own, _TIMEOUT_S, security)
     return answers
 
 

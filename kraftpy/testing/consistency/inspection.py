@@ -249,7 +249,7 @@ class Observers:
         seen: set[tuple[Place, int, int]] = set()
         while not self._stop.wait(_LOOK_EVERY_S):
             try:
-                view = ask_metadata(node.host, node.port, _LOOK_TIMEOUT_S, secured.own())
+                view = ask_metadata(*node.own, _LOOK_TIMEOUT_S, secured.own())
             except (OSError, DecodeError):
                 continue
             for place, state in view.partitions.items():

@@ -23,22 +23,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_request_header, decode_response, encode_response
 from kraftpy.protocol.errors import DecodeError
+from kraftpy.testing.networks.program import SIZE_BYTES, framed, obey, read_frame
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
 _LIMIT_BYTES = 1 << 20
-_SIZE_BYTES = 4
-_FRAME_BYTES_MAX = 100 << 20
 _FIRST_VERSIONS: dict[int, int] = {ApiKey.PRODUCE: 3, ApiKey.END_TXN: 5}
 _NAMES_BROKERS: set[int] = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER}
 
@@ -133,7 +129,7 @@ class _Connection:
         kept = False
         try:
             while True:
-                frame = await _read_frame(reader)
+                frame = await read_frame(reader)
                 if self._is_late(frame):
                     kept = True
                     break
@@ -150,7 +146,7 @@ class _Connection:
 
     def _is_late(self, frame: bytes) -> bool:
         try:
-            header, _ = decode_request_header(memoryview(frame)[_SIZE_BYTES:])
+            header, _ = decode_request_header(memoryview(frame)[SIZE_BYTES:])
         except DecodeError:
             return False  # the broker is to say so
         if header.api_key in _NAMES_BROKERS:
@@ -160,8 +156,8 @@ class _Connection:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                frame = await _read_frame(reader)
-                correlation_id = int.from_bytes(frame[_SIZE_BYTES : _SIZE_BYTES + 4], "big")
+                frame = await read_frame(reader)
+                correlation_id = int.from_bytes(frame[SIZE_BYTES : SIZE_BYTES + 4], "big")
                 asked = self._asked.pop(correlation_id, None)
                 writer.write(frame if asked is None else await self._renamed(frame, *asked))
                 await writer.drain()
@@ -170,13 +166,12 @@ class _Connection:
 
     async def _renamed(self, frame: bytes, api_key: int, version: int) -> bytes:
         """An answer with this program's addresses for those of the brokers."""
-        number, response = decode_response(api_key, version, memoryview(frame)[_SIZE_BYTES:])
+        number, response = decode_response(api_key, version, memoryview(frame)[SIZE_BYTES:])
         for each in _brokers_of(response):
             if each.port > 0:
                 each.port = await self._frames.port_of((each.host, each.port))
                 each.host = _HOST
-        answer = b"".join(map(bytes, encode_response(api_key, version, number, response)))
-        return len(answer).to_bytes(_SIZE_BYTES, "big") + answer
+        return framed(encode_response(api_key, version, number, response))
 
 
 def _brokers_of(response: Any) -> Iterator[Any]:
@@ -187,23 +182,8 @@ def _brokers_of(response: Any) -> Iterator[Any]:
         yield from getattr(response, name, ())
 
 
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    size = await reader.readexactly(_SIZE_BYTES)
-    length = int.from_bytes(size, "big")
-    if length > _FRAME_BYTES_MAX:
-        raise ConnectionError(f"a frame of {length} bytes")
-    return size + await reader.readexactly(length)
-
-
 async def _main() -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    frames = Frames()
-    while line := await reader.readline():
-        sys.stdout.write(json.dumps(await frames.answer(json.loads(line))) + "\n")
-        sys.stdout.flush()
-    os._exit(0)  # the connections end with the process
+    await obey(Frames().answer)
 
 
 if __name__ == "__main__":

@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import socket
 import struct
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from kraftpy.testing.networks.program import obey
 
 _HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 18
@@ -254,14 +253,7 @@ def _descriptors(pid: int) -> set[str]:
 
 
 async def _main() -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    proxies = Proxies()
-    while line := await reader.readline():
-        sys.stdout.write(json.dumps(proxies.answer(json.loads(line))) + "\n")
-        sys.stdout.flush()
-    os._exit(0)  # the connections end with the process
+    await obey(Proxies().answer)
 
 
 if __name__ == "__main__":

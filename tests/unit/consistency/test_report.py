@@ -309,7 +309,8 @@ def test_what_nodes_left_is_copied_or_listed(
         (place / "data" / "t-0" / "0.log").write_bytes(b"x" * (5000 * node))
         (place / "server.properties").write_text("a=b\n")
         (place / "log").write_text("it started\n")
-        nodes.append(Node(node, "127.0.0.1", 1, 1, place / "data", place / "server.properties"))
+        folders = place / "data", place / "server.properties"
+        nodes.append(Node(node, "127.0.0.1", 1, 1, *folders, ("127.0.0.1", 1)))
     monkeypatch.setattr(evidence, "DATA_BYTES_MAX", 10_000)
     run = tmp_path / "run"
     missing = keep_nodes(nodes, run / "nodes")
