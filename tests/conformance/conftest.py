@@ -12,6 +12,7 @@ from tests import programs
 from tests.chromium import Chromium
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
 from tests.conformance.archives import make_archives
+from tests.conformance.recipes import make_environment
 from tests.conformance.zookeeper import JAR, MISSING
 
 __all__ = ["bootstrap", "log_dir", "new_topic", "reference", "topic"]
@@ -53,6 +54,7 @@ def prepare() -> None:
     if problem := what_is_missing():
         sys.exit(problem)
     make_archives()
+    make_environment()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,13 +14,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
 from kraftpy.client import Cluster as OwnCluster
+from kraftpy.client import Consumer as OwnConsumer
 from kraftpy.client import Producer as OwnProducer
 from kraftpy.protocol import codec, messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.testing import Broker, BrokerError, Cluster
 from kraftpy.testing.view import Peer
-from tests.waiting import TIMEOUT_S, wait_until
+from tests.waiting import TIMEOUT_S, until, wait_until
 
 NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
 FAR_MS = 600_000  # nothing waits for it: the fault is ended
@@ -277,6 +278,22 @@ def test_a_commit_is_late(broker: Broker, topic: str) -> None:
     assert committed.offset == 1
     consumer.close()
     other.close()
+
+
+async def test_a_commit_of_our_own_client_is_late(broker: Broker, topic: str) -> None:
+    await asyncio.to_thread(confluent, at(broker), topic)
+    async with (
+        OwnCluster(broker.bootstrap) as cluster,
+        OwnConsumer(cluster, group_id=topic, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.subscribe([topic])
+        assert await consumer.poll(int(TIMEOUT_S * 1000))
+        with broker.fault("OffsetCommit", topic=topic, delay_ms=FAR_MS, times=1) as fault:
+            committing = asyncio.ensure_future(consumer.commit())
+            await until(lambda: fault.hits == 1)
+            assert not committing.done()
+        await committing
+        assert await consumer.committed([(topic, 0)]) == {(topic, 0): 1}
 
 
 def test_a_delay_is_as_long_as_it_says(broker: Broker) -> None:
