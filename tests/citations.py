@@ -26,7 +26,10 @@ from tests.sources import statements
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-SOURCES = [ROOT / name for name in ("kraftpy", "pyspark_kraftpy", "tests", "deploy", "dashboards")]
+SOURCES = [
+    ROOT / name
+    for name in ("kraftpy", "pyspark_kraftpy", "tests", "deploy", "dashboards", "examples")
+]
 SUFFIXES = {
     ".c",
     ".go",

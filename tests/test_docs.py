@@ -33,6 +33,7 @@ SPARK = ROOT / "kraftpy" / "spark" / "README.md"
 PIPELINE = ROOT / "kraftpy" / "pipeline" / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCUMENTS = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", SPARK, PIPELINE]
+DOCUMENTS += [ROOT / "examples" / "README.md"]
 DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [README, ROOT / "docs" / "testing.md", ROOT / "docs" / "command_line.md"]
 CONFIGURATION = ROOT / "docs" / "configuration.md"

@@ -68,7 +68,11 @@ _CLIENTS = (
     "kraftpy.testing.consistency.workloads",
 )
 _QUORUM = _ROOT / "tests" / "unit" / "quorum"
-_SCRIPTS = [str(_QUORUM / name) for name in ("controller_main.py", "voter_main.py")]
+_EXAMPLES = _ROOT / "examples"
+_SCRIPTS = [
+    *(str(_QUORUM / name) for name in ("controller_main.py", "voter_main.py")),
+    *(str(_EXAMPLES / name) for name in ("news_feed.py", "security_monitor.py")),
+]
 PROGRAMS = {
     **dict.fromkeys(_SCRIPTS, _OURS),
     _KRAFTPY: _OURS,
