@@ -258,6 +258,20 @@ def test_a_fetch_has_no_session(broker: Broker, topic: str) -> None:
     assert answer.responses[0].partitions[0].records
 
 
+def test_a_fetch_that_fails_for_a_topic_waits_for_no_other(broker: Broker, topic: str) -> None:
+    other = f"{topic}-2"
+    for each in (topic, other):
+        confluent(at(broker), each)
+    kinds = messages.FetchRequest
+    parts = [kinds.FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)]
+    asked = [kinds.FetchTopic(each, b"", list(parts)) for each in (topic, other)]
+    request = kinds(max_wait_ms=FAR_MS, min_bytes=1, max_bytes=1000, topics=asked)
+    with broker.fault("Fetch", topic=topic, error=NOT_LEADER), peer(broker) as connection:
+        answer = connection.ask(ApiKey.FETCH, 12, request)
+    found = {each.topic: each.partitions[0].error_code for each in answer.responses}
+    assert found == {topic: ErrorCode.NOT_LEADER_OR_FOLLOWER, other: 0}
+
+
 # -- delays
 
 

@@ -158,6 +158,16 @@ def test_any_request_can_fail(seed: int) -> None:
                 assert ERROR in all_errors(key, version, sent(key, version, answer))
 
 
+def test_a_group_does_not_fail_for_a_topic() -> None:
+    """What is above the topic is of no error, as it is of other topics, too."""
+    request = Filled(ApiKey.OFFSET_FETCH, 9).request
+    failing, _ = topics.about(ApiKey.OFFSET_FETCH, 9, request, NAMES, ORDERS)
+    answer = answers.failed(ApiKey.OFFSET_FETCH, 9, failing, ERROR, of_topic=True)
+    assert [group.error_code for group in answer.groups] == [0, 0]
+    parts = [each for group in answer.groups for topic in group.topics for each in topic.partitions]
+    assert [each.error_code for each in parts] == [ERROR] * 4
+
+
 def test_a_session_fails_as_a_whole() -> None:
     request = Filled(ApiKey.FETCH, 12).request
     error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
