@@ -7,7 +7,8 @@ parts, each usable by itself:
 * `cluster`: the brokers, who leads which partition, one connection each, retries with backoff
 * `admin`: topics, partitions, configurations; `cluster_admin`: brokers, replicas, the quorum;
   `group_admin`: groups and their offsets, from outside
-* `producer`: `batches`, partitioner, compression, idempotence
+* `producer`: `batches`, partitioner, compression, idempotence (`sender`), `interceptors`;
+  `blocking`: the same for plain threads
 * `transactional_producer`: records and offsets that count together; `transactions` asks the
   coordinators, `transaction_state` knows how far it is. `transaction_admin` looks from outside
 * `fetcher`: offsets by time, and records from given offsets on; `isolation`: which of them count
@@ -27,13 +28,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kraftpy.client.admin import Admin
     from kraftpy.client.batches import Delivery, RecordMetadata
+    from kraftpy.client.blocking import BlockingProducer
     from kraftpy.client.cluster import Cluster, NoBrokerError
     from kraftpy.client.cluster_admin import ClusterAdmin
     from kraftpy.client.consumer import Consumer
     from kraftpy.client.consumer_records import ConsumerRecord
     from kraftpy.client.group_admin import GroupAdmin
+    from kraftpy.client.interceptors import BatchInfo, ProducerInterceptor, ProducerRecord
     from kraftpy.client.offsets import EARLIEST, LATEST, OffsetAndMetadata, Partition
-    from kraftpy.client.producer import Producer, UnknownPartitionError
+    from kraftpy.client.producer import Producer, SendManyError, UnknownPartitionError
     from kraftpy.client.rebalance_listener import RebalanceListener
     from kraftpy.client.security_settings import parse_security
     from kraftpy.client.simple_consumer import SimpleConsumer
@@ -44,6 +47,8 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Admin",
+    "BatchInfo",
+    "BlockingProducer",
     "Cluster",
     "ClusterAdmin",
     "Consumer",
@@ -56,8 +61,11 @@ __all__ = [
     "OffsetAndMetadata",
     "Partition",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
+    "SendManyError",
     "SimpleConsumer",
     "TransactionalProducer",
     "UnknownPartitionError",
@@ -69,6 +77,8 @@ _HOMES = {
     "EARLIEST": "offsets",
     "LATEST": "offsets",
     "Admin": "admin",
+    "BatchInfo": "interceptors",
+    "BlockingProducer": "blocking",
     "Cluster": "cluster",
     "ClusterAdmin": "cluster_admin",
     "Consumer": "consumer",
@@ -81,8 +91,11 @@ _HOMES = {
     "OffsetAndMetadata": "offsets",
     "Partition": "offsets",
     "Producer": "producer",
+    "ProducerInterceptor": "interceptors",
+    "ProducerRecord": "interceptors",
     "RebalanceListener": "rebalance_listener",
     "RecordMetadata": "batches",
+    "SendManyError": "producer",
     "SimpleConsumer": "simple_consumer",
     "TransactionalProducer": "transactional_producer",
     "UnknownPartitionError": "producer",

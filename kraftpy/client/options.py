@@ -6,10 +6,11 @@ Their names and defaults are those of the classes; what is left out there is lef
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.group import GroupTimes
+from kraftpy.client.interceptors import ProducerInterceptor
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
 """Topic, serialized key and number of partitions to a partition; None leaves it to the default."""
@@ -25,6 +26,7 @@ class SendingOptions(TypedDict, total=False):
     delivery_timeout_ms: int
     auto_create: bool
     partitioner: Partitioner | None
+    interceptors: Sequence[ProducerInterceptor[Any, Any]]
 
 
 class ProducerOptions(SendingOptions, total=False):

@@ -1,29 +1,17 @@
-"""The producer: records to batches, batches to the brokers that lead their partitions.
+"""The producer: records to batches; `sender` brings these to the brokers that lead.
 
 Rules:
 
-* A partition has one batch in flight. So order holds over retries with and without idempotence; a
-  broker serves many partitions in one request, and batches grow while one is under way.
-* A batch is encoded once, with its producer id, epoch and first sequence number, and sent byte for
-  byte the same on every retry: the broker recognises what it wrote already (KIP-98).
-  DUPLICATE_SEQUENCE_NUMBER therefore means delivered.
-* When an idempotent batch fails for good, it may or may not have been written, and the sequence
-  behind it has a gap. The partition goes on at sequence 0 of the next epoch (KIP-360), so that a
-  copy of the lost batch that is still on its way is refused once a later one is written.
-* OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID say that the leader lacks what came before
-  the batch, and so the batch, the only one in flight: it is sent again with the next epoch.
-* With `stop_on_failure` nothing is sent behind a batch that failed for good: what waits fails with
-  it, and so does what comes. Else records of a partition may be written behind one that wasn't.
-* At most `buffer_size_bytes` of records wait; `send` waits for room. A batch that is not
-  acknowledged `delivery_timeout_ms` after its first record fails with its last error.
+* At most `buffer_size_bytes` of records wait; `send` waits for room.
+* `send_many` sends nothing of what it's given if one of the records can't be sent as it is. Of
+  those that were sent it's told one by one what became of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack, overload
 
@@ -32,40 +20,53 @@ from kraftpy.client.batches import (
     Delivery,
     DeliveryCallback,
     EncodedRecords,
-    PartitionQueue,
     RecordMetadata,
 )
-from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
+from kraftpy.client.cluster import Cluster, TopicInfo
+from kraftpy.client.interceptors import ProducerInterceptor, ProducerRecord
 from kraftpy.client.options import Partitioner, ProducerOptions
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
+from kraftpy.client.sender import Sender
 from kraftpy.client.serializing import K, V, headers_size, serialized
-from kraftpy.protocol import messages
-from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
-from kraftpy.protocol.records import (
-    COMPRESSION_NAMES,
-    RECORD_BATCH_OVERHEAD,
-    Header,
-)
-
-_LAST_EPOCH = 0x7FFF
-_SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.records import COMPRESSION_NAMES, Header
 
 # An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
 _RECORD_OVERHEAD = 21
-_RETRY_PAUSE_S = 0.1
-CONCURRENT_PAUSE_S = 0.02
 
 
 class UnknownPartitionError(ValueError):
     """A record names a partition that its topic has not."""
 
 
-class Producer(Generic[K, V]):
+class SendManyError(Exception):
+    """Not all of many records were written.
+
+    `results` has for each, in order, where it was written or the exception that says why not.
+    """
+
+    def __init__(
+        self, records: Sequence[ProducerRecord[Any, Any]], results: list[RecordMetadata | Exception]
+    ) -> None:
+        failed = [n for n, each in enumerate(results) if isinstance(each, Exception)]
+        first = results[failed[0]]
+        super().__init__(
+            f"{len(failed)} of {len(results)} records were not written; the first of them, "
+            f"records[{failed[0]}] for topic {records[failed[0]].topic!r}: {first}"
+        )
+        self.results = results
+
+
+_Checked = tuple[str, int, int, tuple[int, bytes | None, bytes | None, list[Header]]]
+"""Topic, partition, size and record of what can be queued."""
+
+
+class Producer(Sender, Generic[K, V]):
     """Sends records through a `Cluster`; `async with Producer(...)` flushes at the end.
 
     The options are Kafka's: acks (-1 all, 1, 0), compression.type (none, gzip, snappy, lz4, zstd),
     linger.ms, batch.size, buffer.memory, delivery.timeout.ms, enable.idempotence (by default with
-    acks=-1), partitioner.class, key.serializer and value.serializer.
+    acks=-1), partitioner.class, interceptor.classes, key.serializer and value.serializer.
 
     Keys and values are bytes, or what the serializers take: `Producer[str, Order]`.
     """
@@ -124,6 +125,7 @@ class Producer(Generic[K, V]):
         stop_on_failure: bool = False,
         auto_create: bool = True,
         partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor[Any, Any]] = (),
         key_serializer: Callable[[Any], bytes] | None = None,
         value_serializer: Callable[[Any], bytes] | None = None,
     ) -> None:
@@ -135,37 +137,25 @@ class Producer(Generic[K, V]):
             raise ValueError(f"acks={acks!r} must be -1 (all), 1 or 0")
         if idempotent and acks != -1:
             raise ValueError("an idempotent producer needs acks=-1 (all)")
-        self._cluster = cluster
-        self._acks = acks
-        self._compression = compression
-        self._linger_s = linger_ms / 1000
-        self._batch_size_bytes = batch_size_bytes
+        super().__init__(
+            cluster,
+            acks=acks,
+            compression=compression,
+            linger_ms=linger_ms,
+            batch_size_bytes=batch_size_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            idempotent=acks == -1 if idempotent is None else idempotent,
+            stop_on_failure=stop_on_failure,
+            interceptors=interceptors,
+        )
         self._buffer_size_bytes = buffer_size_bytes
-        self._delivery_timeout_s = delivery_timeout_ms / 1000
-        self._idempotent = acks == -1 if idempotent is None else idempotent
-        self._stop_on_failure = stop_on_failure
         self._auto_create = auto_create
-        self._transactional_id: str | None = None
-        self._produce_version: int | None = None
-        self._stopped: Exception | None = None
         self._partitioner = partitioner
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._producer = (-1, -1)
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._active: set[tuple[str, int]] = set()
         self._sticky: dict[str, StickyPartitioner] = {}
         self._rng = random.Random()  # noqa: S311
-        self._buffered_bytes = 0
-        self._flushing = 0
         self._closed = False
-        self._failure: Exception | None = None
-        self._room = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._wake = asyncio.Event()
-        self._requests: set[asyncio.Task[None]] = set()
-        self._sender = asyncio.create_task(self._send_forever())
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,28 +190,18 @@ class Producer(Generic[K, V]):
         record that is larger than the whole buffer.
         """
         self._check_open()
+        if self._interceptors is not None:
+            record = self._interceptors.enqueue(
+                ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            )
+            topic, value, key = record.topic, record.value, record.key
+            partition, timestamp_ms = record.partition, record.timestamp_ms
+            headers = record.headers
         info = await self._cluster.topic(topic, auto_create=self._auto_create)
-        key_data = serialized(self._key_serializer, key, "key", topic)
-        data = serialized(self._value_serializer, value, "value", topic)
-        size = _RECORD_OVERHEAD + len(key_data or b"") + len(data or b"")
-        size += headers_size(headers, topic)
-        if partition is None and self._partitioner is not None:
-            partition = self._partitioner(topic, key_data, len(info.partitions))
-        if partition is None:
-            partition = self._choose(topic, key_data, size)
-        elif partition not in info.partitions:
-            raise _unknown_partition(topic, partition, len(info.partitions))
-        await self._wait_for_room(topic, size)
-        batch = self._open_batch(topic, partition, size, time.monotonic())
-        if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        index = len(batch.records)
-        batch.records.append((timestamp_ms, key_data, data, list(headers)))
-        batch.size += size
-        self._buffered_bytes += size
-        if on_delivery is not None:
-            batch.callbacks.append((index, on_delivery))
-        return Delivery(batch, index)
+        checked = self._checked(info, value, key, partition, timestamp_ms, headers)
+        if self._buffered_bytes + checked[2] > self._buffer_size_bytes:
+            await self._wait_for_room(checked[2])
+        return self._enqueue(checked, on_delivery)
 
     async def send_and_wait(
         self,
@@ -239,6 +219,53 @@ class Producer(Generic[K, V]):
         )
         return await delivery
 
+    async def send_many(self, records: Iterable[ProducerRecord[K, V]]) -> list[RecordMetadata]:
+        """Sends records, waits until all are written, and returns where, in their order.
+
+        Raises what `send` does, with a note which record it's about, before any is sent; and
+        `SendManyError` if some couldn't be written.
+        """
+        self._check_open()
+        wanted = list(records)
+        if self._interceptors is not None:
+            wanted = [self._interceptors.enqueue(record) for record in wanted]
+        checked = []
+        for index, r in enumerate(wanted):
+            try:
+                info = await self._cluster.topic(r.topic, auto_create=self._auto_create)
+                checked.append(
+                    self._checked(info, r.value, r.key, r.partition, r.timestamp_ms, r.headers)
+                )
+            except Exception as error:
+                error.add_note(f"it's about records[{index}]; none of them was sent")
+                raise
+        queued: list[Delivery | Exception] = []
+        for each in checked:
+            try:
+                if self._buffered_bytes + each[2] > self._buffer_size_bytes:
+                    await self._wait_for_room(each[2])
+                queued.append(self._enqueue(each, None))
+            except Exception as error:
+                queued.append(error)
+        return _all_written(wanted, await self._outcomes(queued))
+
+    async def _outcomes(
+        self, queued: Sequence[Delivery | Exception]
+    ) -> list[RecordMetadata | Exception]:
+        """What became of records; nothing waits for `linger_ms` meanwhile."""
+        outcomes: list[RecordMetadata | Exception] = []
+        self._flushing += 1
+        self._wake.set()
+        try:
+            for each in queued:
+                try:
+                    outcomes.append(each if isinstance(each, Exception) else await each)
+                except Exception as error:
+                    outcomes.append(error)
+        finally:
+            self._flushing -= 1
+        return outcomes
+
     async def send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> Delivery:
         """Queues a whole batch; its `Delivery` tells where its first record was written.
 
@@ -248,7 +275,11 @@ class Producer(Generic[K, V]):
         info = await self._cluster.topic(topic, auto_create=self._auto_create)
         if partition not in info.partitions:
             raise _unknown_partition(topic, partition, len(info.partitions))
-        await self._wait_for_room(topic, len(records.data))
+        if len(records.data) > self._buffer_size_bytes:
+            raise self._too_large(topic, len(records.data))
+        if self._buffered_bytes + len(records.data) > self._buffer_size_bytes:
+            await self._wait_for_room(len(records.data))
+        self._check_open()
         batch = self._new_batch(topic, partition, time.monotonic())
         batch.ready = records
         batch.size += len(records.data)
@@ -261,24 +292,66 @@ class Producer(Generic[K, V]):
         if self._stopped is not None:
             raise self._stopped
 
-    def _choose(self, topic: str, key: bytes | None, size: int) -> int:
-        partitions = self._cluster.topics[topic].partitions
+    def _choose(self, info: TopicInfo, key: bytes | None, size: int) -> int:
+        partitions = info.partitions
         if key is not None:
             return partition_of_key(key, len(partitions))
-        sticky = self._sticky.get(topic)
+        sticky = self._sticky.get(info.name)
         if sticky is None:
             sticky = StickyPartitioner(self._batch_size_bytes, self._rng)
-            self._sticky[topic] = sticky
+            self._sticky[info.name] = sticky
         available = [p.id for p in partitions.values() if p.leader >= 0]
         return sticky.partition(size, available or list(partitions))
 
-    async def _wait_for_room(self, topic: str, size: int) -> None:
+    def _checked(
+        self,
+        info: TopicInfo,
+        value: V | None,
+        key: K | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Sequence[Header],
+    ) -> _Checked:
+        """A record as it's queued; raises what is wrong with it."""
+        topic = info.name
+        key_data = serialized(self._key_serializer, key, "key", topic)
+        data = serialized(self._value_serializer, value, "value", topic)
+        size = _RECORD_OVERHEAD + len(key_data or b"") + len(data or b"")
+        if headers:
+            size += headers_size(headers, topic)
         if size > self._buffer_size_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"topic {topic!r}: a record of {size} bytes is larger than the producer's buffer "
-                f"({self._buffer_size_bytes} bytes)",
-            )
+            raise self._too_large(topic, size)
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(topic, key_data, len(info.partitions))
+        if partition is None:
+            partition = self._choose(info, key_data, size)
+        elif partition not in info.partitions:
+            raise _unknown_partition(topic, partition, len(info.partitions))
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        return topic, partition, size, (timestamp_ms, key_data, data, list(headers))
+
+    def _enqueue(self, checked: _Checked, on_delivery: DeliveryCallback | None) -> Delivery:
+        """Puts a record, for which there is room, into a batch."""
+        self._check_open()
+        topic, partition, size, record = checked
+        batch = self._open_batch(topic, partition, size, time.monotonic())
+        index = len(batch.records)
+        batch.records.append(record)
+        batch.size += size
+        self._buffered_bytes += size
+        if on_delivery is not None:
+            batch.callbacks.append((index, on_delivery))
+        return Delivery(batch, index)
+
+    def _too_large(self, topic: str, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"topic {topic!r}: a record of {size} bytes is larger than the producer's buffer "
+            f"({self._buffer_size_bytes} bytes)",
+        )
+
+    async def _wait_for_room(self, size: int) -> None:
         while self._buffered_bytes + size > self._buffer_size_bytes:
             self._room.clear()
             self._flushing += 1
@@ -287,7 +360,6 @@ class Producer(Generic[K, V]):
                 await self._room.wait()
             finally:
                 self._flushing -= 1
-        self._check_open()
 
     def _open_batch(self, topic: str, partition: int, size: int, now: float) -> Batch:
         """The batch that takes a record of this size: the partition's open one, or a new one."""
@@ -298,19 +370,6 @@ class Producer(Generic[K, V]):
             if is_open and batch.size + size <= self._batch_size_bytes:
                 return batch
         return self._new_batch(topic, partition, now)
-
-    def _new_batch(self, topic: str, partition: int, now: float) -> Batch:
-        name = (topic, partition)
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = PartitionQueue()
-        batch = Batch(topic, partition, now)
-        queue.batches.append(batch)
-        self._active.add(name)
-        self._idle.clear()
-        # The sender sets a timer for the new batch, or sends the one that is full now.
-        self._wake.set()
-        return batch
 
     async def flush(self) -> None:
         """Waits until everything sent so far is acknowledged or has failed.
@@ -334,261 +393,18 @@ class Producer(Generic[K, V]):
             if flush:
                 await self.flush()
         finally:
-            tasks = [self._sender, *self._requests]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for name in list(self._active):
-                while self._queues[name].batches:
-                    self._complete(name, ConnectionError("the producer was closed"))
-
-    # -- the sender
-
-    async def _send_forever(self) -> None:
-        while True:
-            ready, timeout_s = self._ready()
-            for node_id, names in ready.items():
-                task = asyncio.create_task(self._deliver(node_id, names))
-                self._requests.add(task)
-                task.add_done_callback(self._requests.discard)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            self._wake.clear()
-
-    def _ready(self) -> tuple[dict[int, list[tuple[str, int]]], float | None]:
-        """Partitions to send now, by leader (-1: unknown), and seconds until the next is due."""
-        now = time.monotonic()
-        ready: dict[int, list[tuple[str, int]]] = {}
-        due_in: float | None = None
-        for name in self._active:
-            queue = self._queues[name]
-            if queue.in_flight:
-                continue
-            batch = queue.batches[0]
-            due = queue.not_before
-            full = len(queue.batches) > 1 or batch.size >= self._batch_size_bytes
-            if not (full or self._flushing or batch.encoded or batch.ready):
-                due = max(due, batch.created + self._linger_s)
-            if due > now:
-                due_in = due - now if due_in is None else min(due_in, due - now)
-                continue
-            queue.in_flight = True
-            try:
-                leader = self._cluster.leader(*name)
-            except KafkaError as error:
-                batch.error = error
-                leader = -1
-            ready.setdefault(leader, []).append(name)
-        return ready, due_in
-
-    async def _deliver(self, node_id: int, names: list[tuple[str, int]]) -> None:
-        """Sends the first batch of each partition to their leader and settles what came of it."""
-        outcomes: dict[tuple[str, int], int | Exception] = {}
-        try:
-            if node_id < 0:
-                await self._cluster.refresh(sorted({topic for topic, _ in names}))
-                outcomes = {
-                    name: self._queues[name].batches[0].error
-                    or KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
-                    for name in names
-                }
-            else:
-                outcomes = await self._produce(node_id, names)
-        except Exception as error:
-            # Anything, even a batch that cannot be encoded: its records must not wait for ever.
-            outcomes = dict.fromkeys(names, error)
-        stale = set()
-        for name in names:
-            outcome = outcomes.get(name, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            if self._settle(name, outcome) and node_id >= 0:
-                stale.add(name[0])
-        self._wake.set()
-        if stale:
-            await self._refresh_quietly(sorted(stale))
-
-    async def _refresh_quietly(self, topics: list[str]) -> None:
-        """Looks for new leaders; a failure shows in the next attempt."""
-        try:
-            await self._cluster.refresh(topics)
-        except (ConnectionError, KafkaError):
-            return
-        self._wake.set()
-
-    async def _produce(
-        self, node_id: int, names: list[tuple[str, int]]
-    ) -> dict[tuple[str, int], int | Exception]:
-        await self._prepare(names)
-        kinds = messages.ProduceRequest
-        topics: dict[str, list[Any]] = {}
-        for name in names:
-            partition = kinds.PartitionProduceData(index=name[1], records=self._encode(name))
-            topics.setdefault(name[0], []).append(partition)
-        request = kinds(
-            transactional_id=self._transactional_id,
-            acks=self._acks,
-            timeout_ms=self._cluster.request_timeout_ms,
-            topic_data=[
-                kinds.TopicProduceData(name=topic, partition_data=partitions)
-                for topic, partitions in topics.items()
-            ],
-        )
-        if self._acks == 0:
-            connection = await self._cluster.connection(node_id)
-            await connection.send_unanswered(request)
-            return dict.fromkeys(names, -1)
-        response = await self._cluster.request(
-            request, node_id=node_id, at_most=self._produce_version
-        )
-        outcomes: dict[tuple[str, int], int | Exception] = {}
-        for topic in response.responses:
-            for partition in topic.partition_responses:
-                code = error_code(partition.error_code)
-                name = (topic.name, partition.index)
-                if code == ErrorCode.NONE:
-                    outcomes[name] = partition.base_offset
-                elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    outcomes[name] = -1
-                else:
-                    said = partition.error_message or code.message
-                    outcomes[name] = KafkaError(code, f"{name[0]}-{name[1]}: {said}")
-        return outcomes
-
-    def _encode(self, name: tuple[str, int]) -> bytes:
-        queue = self._queues[name]
-        batch = queue.batches[0]
-        if batch.encoded is None:
-            if queue.producer != self._producer:
-                queue.producer = self._producer
-                queue.next_sequence = 0
-            sequence = queue.next_sequence if self._idempotent else -1
-            batch.encoded = batch.encode(
-                self._compression,
-                self._producer,
-                sequence,
-                transactional=self._transactional_id is not None,
-            )
-            # Sequence numbers wrap to 0 after the largest 32-bit one.
-            queue.next_sequence = (queue.next_sequence + batch.count) & 0x7FFFFFFF
-        return batch.encoded
-
-    async def _prepare(self, names: list[tuple[str, int]]) -> None:
-        """Has what is needed to produce to these partitions."""
-        if self._idempotent and self._producer[0] < 0:
-            await self._init_producer_id()
-
-    async def _init_producer_id(self) -> None:
-        retry = Retry(self._cluster.request_timeout_ms)
-        request = messages.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60_000
-        )
-        refused_by = ""
-        while self._producer[0] < 0:
-            try:
-                connection = await self._cluster.any_connection(but=refused_by)
-                refused_by = connection.address
-                response = await connection.request(
-                    request, timeout_ms=self._cluster.request_timeout_ms
-                )
-                check(response.error_code)
-            except (ConnectionError, KafkaError) as error:
-                await retry.wait(error)
-            else:
-                # Two deliveries may ask at once; both must go on with the same id.
-                if self._producer[0] < 0:
-                    self._producer = (response.producer_id, response.producer_epoch)
-
-    def _settle(self, name: tuple[str, int], outcome: int | Exception) -> bool:
-        """Completes the partition's first batch; or keeps it for a retry and returns True."""
-        queue = self._queues[name]
-        batch = queue.batches[0]
-        now = time.monotonic()
-        queue.in_flight = False
-        if isinstance(outcome, Exception):
-            overdue = now + _RETRY_PAUSE_S > batch.created + self._delivery_timeout_s
-            if self._sends_again(queue, outcome, overdue):
-                batch.error = outcome
-                queue.not_before = now + _retry_pause_s(outcome)
-                return True
-        queue.not_before = 0.0
-        self._complete(name, outcome)
-        return False
-
-    def _sends_again(self, queue: PartitionQueue, error: Exception, overdue: bool) -> bool:
-        """Whether the partition's first batch, which failed, is sent another time."""
-        code = error.code if isinstance(error, KafkaError) else None
-        sequence_lost = self._idempotent and code in _SEQUENCE_LOST
-        again = not overdue and (sequence_lost or is_retriable(error))
-        if self._idempotent and (sequence_lost or not again):
-            self._start_epoch(queue, code)
-        if again and sequence_lost:
-            queue.batches[0].encoded = None
-        return again
-
-    def _start_epoch(self, queue: PartitionQueue, code: ErrorCode | None) -> None:
-        """Lets the partition's next batch begin at sequence 0, and fences off those before it."""
-        if queue.producer != self._producer:
-            return  # another partition's failure did it
-        producer_id, epoch = self._producer
-        if epoch in (-1, _LAST_EPOCH) or code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            self._producer = (-1, -1)
-        else:
-            self._producer = (producer_id, epoch + 1)
-
-    def _complete(self, name: tuple[str, int], outcome: int | Exception) -> None:
-        batch = self._queues[name].batches.popleft()
-        self._note_activity(name)
-        self._finish(batch, outcome)
-
-    def _note_activity(self, name: tuple[str, int]) -> None:
-        """Batches were taken out of the partition's queue: it may have none left."""
-        if not self._queues[name].batches:
-            self._active.discard(name)
-            if not self._active:
-                self._idle.set()
-
-    def _finish(self, batch: Batch, outcome: int | Exception) -> None:
-        self._buffered_bytes -= batch.size - RECORD_BATCH_OVERHEAD
-        self._room.set()
-        if batch.done.cancelled():
-            return
-        if isinstance(outcome, Exception):
-            self._failure = self._failure or outcome
-            batch.done.set_exception(outcome)
-            if self._stop_on_failure:
-                self._stop(outcome)
-        else:
-            batch.done.set_result(outcome)
-        for index, callback in batch.callbacks:
-            asyncio.get_running_loop().call_soon(
-                callback,
-                None if isinstance(outcome, Exception) else batch.metadata(index, outcome),
-                outcome if isinstance(outcome, Exception) else None,
-            )
-
-    def _stop(self, error: Exception) -> None:
-        """Lets nothing more be sent, and fails what waits; what is in flight is still answered."""
-        if self._stopped is not None:
-            return
-        self._stopped = error
-        for name in list(self._active):
-            batches = self._queues[name].batches
-            sent = [batches.popleft()] if self._queues[name].in_flight else []
-            waiting = list(batches)
-            batches.clear()
-            batches.extend(sent)
-            self._note_activity(name)
-            for batch in waiting:
-                self._finish(batch, error)
+            await self._end()
 
 
-def _retry_pause_s(error: Exception) -> float:
-    """How long to wait; the transaction before this one takes milliseconds to be ended."""
-    if isinstance(error, KafkaError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return CONCURRENT_PAUSE_S
-    return _RETRY_PAUSE_S
+def _all_written(
+    records: Sequence[ProducerRecord[Any, Any]], outcomes: list[RecordMetadata | Exception]
+) -> list[RecordMetadata]:
+    """The outcomes, if all are good. Raises `SendManyError`."""
+    written = [each for each in outcomes if isinstance(each, RecordMetadata)]
+    if len(written) < len(outcomes):
+        first = next(each for each in outcomes if isinstance(each, Exception))
+        raise SendManyError(records, outcomes) from first
+    return written
 
 
 def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartitionError:

@@ -30,7 +30,7 @@ from kraftpy.client.coordinator import (
     GroupMetadata,
 )
 from kraftpy.client.offsets import Partition, by_topic, with_metadata
-from kraftpy.client.producer import CONCURRENT_PAUSE_S
+from kraftpy.client.sender import CONCURRENT_PAUSE_S
 from kraftpy.client.transaction_state import (
     NOBODY,
     OpenTransaction,

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from kraftpy.client import (
+    BatchInfo,
+    BlockingProducer,
     Cluster,
     Consumer,
     ConsumerRecord,
     OffsetAndMetadata,
     Producer,
+    ProducerInterceptor,
+    ProducerRecord,
     RecordMetadata,
     TransactionalProducer,
 )
@@ -65,6 +69,40 @@ async def with_serializers(cluster: Cluster) -> None:
     async with transactional.transaction() as inside:
         assert_type(inside, TransactionalProducer[str, bytes])
         await inside.send("t", Order("tea"))  # type: ignore[arg-type]
+
+
+class Tracing(ProducerInterceptor[str, Order]):
+    """An interceptor of a program."""
+
+    def on_enqueue(self, record: ProducerRecord[str, Order]) -> ProducerRecord[str, Order]:
+        assert_type(record.value, Order | None)
+        return record
+
+    def on_batch(self, batch: int) -> None:  # type: ignore[override]
+        """Has to take what it's told."""
+
+    def on_done(self, batch: BatchInfo, base_offset: int, error: Exception | None) -> None:
+        assert_type(batch.records_count, int)
+
+
+async def together(cluster: Cluster) -> None:
+    """Many records at once are of the producer's types."""
+    producer = Producer(cluster, value_serializer=to_bytes, interceptors=[Tracing()])
+    found = await producer.send_many([ProducerRecord("t", Order("tea"), key=b"table 4")])
+    assert_type(found, list[RecordMetadata])
+    await producer.send_many([ProducerRecord("t", b"tea")])  # type: ignore[arg-type]
+    Producer(cluster, interceptors=[print])  # type: ignore[list-item]
+
+
+def blocking() -> None:
+    """Without asyncio it's the same."""
+    with BlockingProducer("127.0.0.1:9092", value_serializer=to_bytes, acks=1) as producer:
+        assert_type(producer, BlockingProducer[bytes, Order])
+        assert_type(producer.send("t", Order("tea"), key=b"k"), RecordMetadata)
+        producer.send("t", b"tea")  # type: ignore[arg-type]
+        producer.send_many([ProducerRecord("t", Order("tea"))])
+        producer.send_many([ProducerRecord("t", "tea")])  # type: ignore[arg-type]
+    BlockingProducer("127.0.0.1:9092", ack=1)  # type: ignore[call-overload]
 
 
 async def consuming(cluster: Cluster) -> AsyncIterator[str]:

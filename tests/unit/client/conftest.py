@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftpy.client import cluster as cluster_module
-from kraftpy.client import producer as producer_module
+from kraftpy.client import sender as sender_module
 from kraftpy.client import transactions as transactions_module
 
 from .transaction_peer import TransactionPeer
@@ -15,8 +15,8 @@ from .transaction_peer import TransactionPeer
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts are short."""
     monkeypatch.setattr(cluster_module, "RETRY_BACKOFF_MS", 1)
-    monkeypatch.setattr(producer_module, "_RETRY_PAUSE_S", 0.001)
-    monkeypatch.setattr(producer_module, "CONCURRENT_PAUSE_S", 0.001)
+    monkeypatch.setattr(sender_module, "_RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(sender_module, "CONCURRENT_PAUSE_S", 0.001)
     monkeypatch.setattr(transactions_module, "CONCURRENT_PAUSE_S", 0.001)
 
 
