@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kraftpy.client.rebalance_listener import RebalanceListener
     from kraftpy.client.security_settings import parse_security
     from kraftpy.client.simple_consumer import SimpleConsumer
+    from kraftpy.client.topic_filter import TopicFilter
     from kraftpy.client.transactional_producer import TransactionalProducer
     from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -67,6 +68,7 @@ __all__ = [
     "RecordMetadata",
     "SendManyError",
     "SimpleConsumer",
+    "TopicFilter",
     "TransactionalProducer",
     "UnknownPartitionError",
     "parse_security",
@@ -97,6 +99,7 @@ _HOMES = {
     "RecordMetadata": "batches",
     "SendManyError": "producer",
     "SimpleConsumer": "simple_consumer",
+    "TopicFilter": "topic_filter",
     "TransactionalProducer": "transactional_producer",
     "UnknownPartitionError": "producer",
     "parse_security": "security_settings",

@@ -42,10 +42,13 @@ class Assignor:
     """A way of dividing partitions; `name` is what members agree on, `cooperative` as in KIP-429.
 
     A cooperative member keeps its partitions during a rebalance, an eager one gives them all up.
+    `by_leader`: it matters which broker leads which partition, and the group divides them anew when
+    that changes what each gets.
     """
 
     name: ClassVar[str]
     cooperative: ClassVar[bool] = False
+    by_leader: ClassVar[bool] = False
 
     def user_data(
         self,

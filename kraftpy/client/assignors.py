@@ -15,7 +15,7 @@ groups may mix these clients with others.
 * `kraftpy-colocate`: as `range`, with the members of one host side by side.
 * `kraftpy-broker-range`: Kafka's first algorithm, as its design page describes it, for groups of
   this client only. Partitions lie sorted by the broker that leads them, so that a consumer talks
-  to few brokers.
+  to few brokers; when brokers come and go and leaders move, the group divides them anew.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class BrokerRangeAssignor(Assignor):
     """
 
     name = "kraftpy-broker-range"
+    by_leader = True
 
     def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
         assignment: Assignment = {member: [] for member in members}

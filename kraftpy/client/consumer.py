@@ -27,9 +27,9 @@ from typing import Generic, Self, Unpack, overload
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
-from kraftpy.client.claims import read_progress
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
 from kraftpy.client.commits import Claiming, Commits, Done
+from kraftpy.client.consumer_commits import ConsumerCommits
 from kraftpy.client.consumer_positions import ConsumerPositions
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
 from kraftpy.client.consumer_shares import ConsumerShares, Ranges, shares_as_ranges
@@ -37,13 +37,14 @@ from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
 from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
 from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
-from kraftpy.client.ledger import Claim, slices_of
-from kraftpy.client.offsets import Offset, OffsetAndMetadata, Partition
+from kraftpy.client.ledger import slices_of
+from kraftpy.client.offsets import Offset, Partition
 from kraftpy.client.options import ConsumerOptions
 from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.client.serializing import K, V
 from kraftpy.client.shares import hashes_of_slots
+from kraftpy.client.topic_filter import TopicFilter
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.key_shares import Shares
 
@@ -53,7 +54,7 @@ _ITERATION_POLL_MS = 1_000
 _MISSING_TOPIC_CHECK_S = 1.0
 
 
-class Consumer(ConsumerPositions, Generic[K, V]):
+class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
     """Reads partitions that it subscribes to with a group, or that it is assigned by hand.
 
         async with Consumer(cluster, group_id="billing") as consumer:
@@ -150,7 +151,7 @@ class Consumer(ConsumerPositions, Generic[K, V]):
         self._generation = Generation()
         self._listener = RebalanceListener()
         self._topics: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
+        self._filter: TopicFilter | None = None
         self._look_at = 0.0
         if explicit_done and group_id is None:
             raise ValueError("explicit_done needs a group_id")
@@ -197,23 +198,28 @@ class Consumer(ConsumerPositions, Generic[K, V]):
     # -- what to read
 
     def subscribe(
-        self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
+        self,
+        topics: Iterable[str] | re.Pattern[str] | TopicFilter,
+        *,
+        listener: RebalanceListener | None = None,
     ) -> None:
-        """Shares these topics (or all whose whole name matches the pattern) with the group.
+        """Shares these topics (or all that a filter or a pattern allows) with the group.
 
         Replaces what was subscribed to; takes effect in the next `poll`. Topics that don't exist
-        yet are read when they do: a pattern is matched again every `metadata_max_age_ms`.
+        yet are read when they do: a filter is asked again every `metadata_max_age_ms`.
         """
         if self._coordinator is None:
             raise ValueError("subscribing needs a group_id")
         if self._member is None and self._reading.assigned:
             raise ValueError("partitions were assigned by hand: unsubscribe() first")
         if isinstance(topics, str):
-            raise TypeError("subscribe takes a list of topics or a compiled pattern, not one str")
+            raise TypeError("subscribe takes a list of topics or a TopicFilter, not one str")
         if isinstance(topics, re.Pattern):
-            self._pattern, self._topics = topics, frozenset()
+            topics = TopicFilter(topics)
+        if isinstance(topics, TopicFilter):
+            self._filter, self._topics = topics, frozenset()
         else:
-            self._pattern, self._topics = None, frozenset(topics)
+            self._filter, self._topics = None, frozenset(topics)
         self._listener = listener or RebalanceListener()
         self._look_at = 0.0
         if self._member is None:
@@ -249,7 +255,7 @@ class Consumer(ConsumerPositions, Generic[K, V]):
     async def unsubscribe(self) -> None:
         """Leaves the group, or forgets the partitions assigned by hand."""
         await self._leave()
-        self._topics, self._pattern = frozenset(), None
+        self._topics, self._filter = frozenset(), None
 
     @property
     def assignment(self) -> frozenset[Partition]:
@@ -263,7 +269,7 @@ class Consumer(ConsumerPositions, Generic[K, V]):
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; for a pattern those that it matched last."""
+        """The topics subscribed to; for a filter those that it allowed last."""
         return self._topics
 
     @property
@@ -373,7 +379,7 @@ class Consumer(ConsumerPositions, Generic[K, V]):
                 member.needs_join = True
             await self._take_over(member, joined.result())
         await self._look_at_topics(member)
-        if self._joining is None and member.needs_join and (self._topics or self._pattern is None):
+        if self._joining is None and member.needs_join and (self._topics or self._filter is None):
             await self._join(member)
 
     async def _join(self, member: Member) -> None:
@@ -413,18 +419,18 @@ class Consumer(ConsumerPositions, Generic[K, V]):
             await self._listener.assigned(added)
 
     async def _look_at_topics(self, member: Member) -> None:
-        """Looks at what is served, for topics of the pattern and, when leading, for partitions."""
+        """Looks at what is served, for topics of a filter and, when leading, for partitions."""
         now = time.monotonic()
         led = member.led
         joined = self._joining is None and not member.needs_join
-        if now < self._look_at or not (joined or self._pattern is not None):
+        if now < self._look_at or not (joined or self._filter is not None):
             return
         self._look_at = now + self._metadata_max_age_s
-        wanted = None if self._pattern is not None else sorted(led or ())
+        wanted = None if self._filter is not None else sorted(led or ())
         try:
             if joined:
                 await member.look_at_features()
-            if self._pattern is not None or led is not None:
+            if self._filter is not None or led is not None:
                 await self._cluster.refresh(wanted, range_fetch=True)
         except (ConnectionError, KafkaError) as error:
             if isinstance(error, NoBrokerError) and error.first_contact:
@@ -432,11 +438,11 @@ class Consumer(ConsumerPositions, Generic[K, V]):
             self._look_at = now + _MISSING_TOPIC_CHECK_S
             return
         known = self._cluster.topics
-        if self._pattern is not None:
+        if self._filter is not None:
             matching = frozenset(
                 name
                 for name, info in known.items()
-                if not info.internal and self._pattern.fullmatch(name)
+                if not info.internal and self._filter.allows(name)
             )
             if matching != self._topics:
                 self._topics = matching
@@ -445,10 +451,17 @@ class Consumer(ConsumerPositions, Generic[K, V]):
             there = {
                 topic: frozenset(known[topic].partitions if topic in known else ()) for topic in led
             }
-            if there != led or member.shareable_now() != member.shareable:
+            if (
+                there != led
+                or member.shareable_now() != member.shareable
+                or member.divides_otherwise()
+            ):
                 member.needs_join = True
             if not all(there.values()):
                 self._look_at = now + _MISSING_TOPIC_CHECK_S
+            elif member.looks_at_leaders:
+                beat_s = self._times.heartbeat_interval_ms / 1000
+                self._look_at = min(self._look_at, now + beat_s)
 
     async def _leave(self) -> None:
         member = self._member
@@ -490,56 +503,6 @@ class Consumer(ConsumerPositions, Generic[K, V]):
 
     # -- commits
 
-    async def commit(
-        self, offsets: Mapping[Partition, Offset] | None = None, *, timeout_ms: int | None = None
-    ) -> None:
-        """Commits what is done (or these offsets: each that of the next record to process).
-
-        That are the positions, and of slices and with `explicit_done` claims on what isn't claimed.
-        `OffsetAndMetadata` keeps a text with an offset.
-
-        All of them or none; what an error leaves open is said at `Coordinator.commit`.
-        Raises KafkaError, and the last `ConnectionError` when the coordinator can't be reached.
-        After UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION somebody else has the partitions, and
-        processes the records again; poll to join again.
-        """
-        commits = self._group_commits()
-        await commits.commit(self._done(offsets), timeout_ms=timeout_ms)
-
-    def commit_async(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Commits without waiting, in order with all other commits; the task has the result."""
-        commits = self._group_commits()
-        return commits.soon(self._done(offsets))
-
-    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The group's committed offsets; partitions without one are left out."""
-        return await self._offsets_of().committed(partitions)
-
-    async def committed_with_metadata(
-        self, partitions: Iterable[Partition]
-    ) -> dict[Partition, OffsetAndMetadata]:
-        """The same with the texts that were committed with them."""
-        return await self._offsets_of().committed_with_metadata(partitions)
-
-    async def committed_ranges(
-        self, partitions: Iterable[Partition]
-    ) -> dict[Partition, list[Claim]]:
-        """What the group has claimed of these partitions above its committed offsets."""
-        found = await read_progress(self._offsets_of(), partitions)
-        return {name: progress.claims for name, progress in found.items()}
-
-    def done(self, record: ConsumerRecord[K, V]) -> None:
-        """With `explicit_done`: this record is processed, in whatever order.
-
-        It is committed with the next commit. Of a record that went to another member in the
-        meantime nothing is noted: that one processes it, too.
-        """
-        if not self._explicit_done:
-            raise ValueError("done() is for consumers with explicit_done=True")
-        ledger = self._shares.ledgers.get((record.topic, record.partition))
-        if ledger is not None and ledger.done(record.offset):
-            self._done_count += 1
-
     def _done(self, offsets: Mapping[Partition, Offset] | None = None) -> Done:
         if offsets is not None:
             return self._shares.done_by(offsets)
@@ -548,21 +511,6 @@ class Consumer(ConsumerPositions, Generic[K, V]):
 
     def _holes(self) -> Mapping[Partition, Claiming]:
         return self._shares.holes_of(self._reading.assigned)
-
-    @property
-    def coordinator_id(self) -> int | None:
-        """The broker that coordinates the group; None while it isn't known, or without a group."""
-        return None if self._coordinator is None else self._coordinator.node_id
-
-    def _offsets_of(self) -> Coordinator:
-        if self._coordinator is None:
-            raise ValueError("committing needs a group_id")
-        return self._coordinator
-
-    def _group_commits(self) -> Commits:
-        if self._commits is None:
-            raise ValueError("committing needs a group_id")
-        return self._commits
 
     def _committing(self, error: KafkaError | None = None) -> Generation:
         """Who commits; what the coordinator answered that member tells it where it stands."""

@@ -17,6 +17,9 @@ Rules:
   generation may have seen different things. Who leads also looks at what topics allow.
 * A member of which the coordinator has heard nothing for a session's time may have been replaced
   (`in_touch`): it mustn't hand out records of slices any more.
+* With an assignor that goes by leaders, the group's leader looks as often as it heartbeats who
+  leads the partitions, and has the group join again if they would be divided otherwise. A partition
+  that has no leader for the time counts as led by its last one.
 * A member that isn't polled for `max_poll_interval_ms` leaves, so that others get its partitions.
 * What a member sends as its metadata is ConsumerProtocolSubscription version 3, whose older readers
   ignore what they don't know; assignments are version 0, whose body all later versions have.
@@ -29,7 +32,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.client.assignor import Assignor, Subscription, Topics
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
@@ -80,6 +83,15 @@ class GroupTimes:
             raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
 
 
+class _Division(NamedTuple):
+    """What a generation's assignment was made from."""
+
+    assignor: Assignor
+    topics: Topics
+    members: Mapping[str, Subscription]
+    shareable: frozenset[str]
+
+
 class Member:
     """This client's membership of a group.
 
@@ -115,6 +127,7 @@ class Member:
         self.failure: KafkaError | None = None
         self.led: dict[str, frozenset[int]] | None = None
         self.shareable: frozenset[str] = frozenset()
+        self._division: _Division | None = None
         self._cluster = cluster
         self._coordinator = coordinator
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -220,7 +233,7 @@ class Member:
         self._coordinator.refuses_claims = not is_set(response, ACCEPT_INDIVIDUAL_COMMIT_TAG)
         self.generation = Generation(response.generation_id, response.member_id, before.instance_id)
         assignments: dict[str, bytes] = {}
-        self.led = None
+        self.led = self._division = None
         if response.leader == response.member_id:
             assignments = await self._divide(response)
         return await self._sync(response.protocol_name, assignments)
@@ -234,22 +247,47 @@ class Member:
             )
         wanted = sorted(frozenset[str]().union(*(m.topics for m in members.values())))
         await self._cluster.refresh(wanted, range_fetch=True)
-        known = self._cluster.topics
-        topics: Topics = {
-            topic: {p.id: p.leader for p in known[topic].partitions.values()}
-            for topic in wanted
-            if topic in known
-        }
+        topics = self._leaders(wanted)
         self.led = {topic: frozenset(topics.get(topic, ())) for topic in wanted}
         self.shareable = self.shareable_now()
+        assignor = self._assignors[joined.protocol_name]
+        shareable = self.shareable if self._coordinator.takes_claims else frozenset[str]()
+        if assignor.by_leader:
+            self._division = _Division(assignor, topics, members, shareable)
         if joined.skip_assignment:
             return {}
-        shareable = self.shareable if self._coordinator.takes_claims else frozenset[str]()
-        assignor = self._assignors[joined.protocol_name]
         return {
             member: encode_assignment(shares)
             for member, shares in assignor.share(topics, members, shareable).items()
         }
+
+    def _leaders(self, wanted: Iterable[str]) -> dict[str, dict[int, int]]:
+        """The partitions of topics that exist, and who leads them."""
+        known = self._cluster.topics
+        return {
+            topic: {p.id: p.leader for p in known[topic].partitions.values()}
+            for topic in wanted
+            if topic in known
+        }
+
+    @property
+    def looks_at_leaders(self) -> bool:
+        """Whether this member leads a group whose assignor goes by who leads partitions."""
+        return self._division is not None
+
+    def divides_otherwise(self) -> bool:
+        """Whether leaders have moved so that members would get other partitions than they have."""
+        if self._division is None:
+            return False
+        assignor, before, members, shareable = self._division
+        now = self._leaders(before)
+        for topic, leaders in now.items():
+            for number, leader in before[topic].items():
+                if leaders.get(number, -1) < 0:
+                    leaders[number] = leader
+        if now == before:
+            return False
+        return assignor.share(now, members, shareable) != assignor.share(before, members, shareable)
 
     def shareable_now(self) -> frozenset[str]:
         """The topics of the group that this member leads of which parts may be read."""

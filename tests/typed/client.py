@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import assert_type
@@ -17,6 +18,7 @@ from kraftpy.client import (
     ProducerInterceptor,
     ProducerRecord,
     RecordMetadata,
+    TopicFilter,
     TransactionalProducer,
 )
 
@@ -109,6 +111,7 @@ async def consuming(cluster: Cluster) -> AsyncIterator[str]:
     """Records have what the deserializers give."""
     async with Consumer(cluster, group_id="g", value_deserializer=from_bytes) as consumer:
         assert_type(consumer, Consumer[bytes, Order])
+        consumer.subscribe(TopicFilter(include="t.*", exclude=re.compile("test")))
         consumer.subscribe(["t"])
         async for record in consumer:
             assert_type(record, ConsumerRecord[bytes, Order])
