@@ -15,7 +15,8 @@ parts, each usable by itself:
 * `simple_consumer`: single answers from an offset, offsets before a time
 * `consumer`: partitions shared with a group: `coordinator` (which broker, committed offsets),
   `group` (membership), `assignors` (who gets what), `commits` (when, in which order),
-  `consumer_records` (what was fetched ahead), `reading` (positions)
+  `consumer_records` (what was fetched ahead), `reading` (positions); `streams` for several tasks,
+  `topic_filter`
 * parts of partitions: `shares` and `sharing` (who gets which), `ledger` (what is read and done of
   them), `claims` (telling the group), `consumer_shares` (those of one consumer)
 """
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kraftpy.client.rebalance_listener import RebalanceListener
     from kraftpy.client.security_settings import parse_security
     from kraftpy.client.simple_consumer import SimpleConsumer
+    from kraftpy.client.streams import RecordStream
     from kraftpy.client.topic_filter import TopicFilter
     from kraftpy.client.transactional_producer import TransactionalProducer
     from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -66,6 +68,7 @@ __all__ = [
     "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
+    "RecordStream",
     "SendManyError",
     "SimpleConsumer",
     "TopicFilter",
@@ -97,6 +100,7 @@ _HOMES = {
     "ProducerRecord": "interceptors",
     "RebalanceListener": "rebalance_listener",
     "RecordMetadata": "batches",
+    "RecordStream": "streams",
     "SendManyError": "producer",
     "SimpleConsumer": "simple_consumer",
     "TopicFilter": "topic_filter",

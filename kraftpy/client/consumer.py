@@ -44,6 +44,7 @@ from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.client.serializing import K, V
 from kraftpy.client.shares import hashes_of_slots
+from kraftpy.client.streams import RecordStream, Streams, counts_of
 from kraftpy.client.topic_filter import TopicFilter
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.key_shares import Shares
@@ -165,7 +166,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         self._reading = Reading(
             cluster,
             self._shares,
-            FetchedRecords(key_deserializer, value_deserializer, self._shares.ledgers),
+            lambda: FetchedRecords(key_deserializer, value_deserializer, self._shares.ledgers),
             auto_offset_reset=auto_offset_reset,
             isolation=self._isolation,
             max_wait_ms=fetch_max_wait_ms,
@@ -182,6 +183,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
                 self._committing,
                 auto=enable_auto_commit,
             )
+        self._streams: Streams | None = None
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -214,6 +216,10 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
             raise ValueError("partitions were assigned by hand: unsubscribe() first")
         if isinstance(topics, str):
             raise TypeError("subscribe takes a list of topics or a TopicFilter, not one str")
+        if self._streams is not None and self._member is not None:
+            raise ValueError(
+                "there are streams: unsubscribe() first, then streams() of other topics"
+            )
         if isinstance(topics, re.Pattern):
             topics = TopicFilter(topics)
         if isinstance(topics, TopicFilter):
@@ -229,12 +235,53 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
                 self._assignors,
                 self._times,
                 instance_id=self._instance_id,
-                allow_key_share=self._sharing[0],
+                allow_key_share=self._sharing[0] and self._streams is None,
                 share_host=self._sharing[1],
                 changed=self._wake.set,
             )
             self._generation = self._member.generation
         self._member.needs_join = True
+
+    @overload
+    def streams(
+        self, topics: Mapping[str, int], *, listener: RebalanceListener | None = None
+    ) -> dict[str, list[RecordStream[K, V]]]: ...
+
+    @overload
+    def streams(
+        self, topics: TopicFilter, count: int = 1, *, listener: RebalanceListener | None = None
+    ) -> list[RecordStream[K, V]]: ...
+
+    def streams(
+        self,
+        topics: Mapping[str, int] | TopicFilter,
+        count: int = 1,
+        *,
+        listener: RebalanceListener | None = None,
+    ) -> dict[str, list[RecordStream[K, V]]] | list[RecordStream[K, V]]:
+        """Subscribes, and returns so many streams of each topic, or `count` for all that a filter
+        allows: each for a task of its own, in place of `poll`.
+
+        Partitions come whole. See `streams` for which stream has which and what is processed when.
+        """
+        if self._member is not None or self._streams is not None or self._reading.assigned:
+            raise ValueError("the consumer has something to read already: unsubscribe() first")
+        counts = counts_of(topics, count)
+        self._group_commits()
+        streams = self._streams = Streams(
+            self._reading,
+            advance=self._advance,
+            wait=self._wait,
+            wake=self._wake.set,
+            commit=self.commit,
+        )
+        self._shares.one_by_one = not self._explicit_done
+        wanted = topics if isinstance(topics, TopicFilter) else list(topics)
+        self.subscribe(wanted, listener=listener)
+        made = streams.make(counts)
+        if isinstance(topics, TopicFilter):
+            return made[None]
+        return {topic: made[topic] for topic in topics}
 
     def assign(
         self,
@@ -253,7 +300,8 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         self._reading.have(wanted)
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, or forgets the partitions assigned by hand."""
+        """Leaves the group, or forgets the partitions assigned by hand; streams end."""
+        await self._end_streams()
         await self._leave()
         self._topics, self._filter = frozenset(), None
 
@@ -291,6 +339,12 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
             raise ValueError("committing needs a group_id")
         return GroupMetadata(self._coordinator.group_id, self.generation, self._done)
 
+    async def _end_streams(self) -> None:
+        if self._streams is not None:
+            await self._streams.end()
+            self._streams = None
+            self._shares.one_by_one = False
+
     # -- records
 
     async def poll(
@@ -301,6 +355,10 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         Callbacks of a rebalance run in here, and may take longer than `timeout_ms`. Raises what
         retries don't cure: KafkaError and `ConnectionError` of the group and of reading.
         """
+        if self._streams is not None:
+            raise ValueError(
+                "the records go to streams: iterate over those, or unsubscribe() first"
+            )
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._advance()
@@ -384,11 +442,12 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
 
     async def _join(self, member: Member) -> None:
         previous = sorted(self._reading.assigned)
-        await self._commit_processed(previous)
         if member.cooperative:
             leaving = [name for name in previous if name[0] not in self._topics]
         else:
             leaving = previous
+        await self._settle(leaving)
+        await self._commit_processed(previous)
         if leaving:
             shares = self._shares.ranges
             await self._listener.shares_revoked({name: shares[name] for name in leaving})
@@ -403,6 +462,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         change = hand_over(self._shares.slots, shares)
         gone = sorted(self._reading.assigned - shares.keys())
         if change.revoked:
+            await self._settle(change.revoked)
             await self._commit_processed(change.revoked)
             await self._listener.shares_revoked(shares_as_ranges(change.revoked))
             if gone:
@@ -417,6 +477,11 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
             await self._listener.shares_assigned(shares_as_ranges(change.added))
         if added or not gone:
             await self._listener.assigned(added)
+
+    async def _settle(self, partitions: Iterable[Partition]) -> None:
+        """Lets streams end what they do of partitions that are about to go."""
+        if self._streams is not None:
+            await self._streams.settle(partitions, self._times.session_timeout_ms / 2000)
 
     async def _look_at_topics(self, member: Member) -> None:
         """Looks at what is served, for topics of a filter and, when leading, for partitions."""
@@ -492,6 +557,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         if self._closed:
             return
         try:
+            await self._end_streams()
             await self._leave()
         finally:
             self._closed = True
@@ -507,7 +573,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         if offsets is not None:
             return self._shares.done_by(offsets)
         self._done_count = 0
-        return self._shares.done_of(self._reading.positions, self._reading.assigned)
+        return self._shares.done_of(self._reading.processed, self._reading.assigned)
 
     def _holes(self) -> Mapping[Partition, Claiming]:
         return self._shares.holes_of(self._reading.assigned)
@@ -521,7 +587,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
 
     async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
         if self._commits is not None:
-            done = self._shares.done_of(self._reading.positions, partitions)
+            done = self._shares.done_of(self._reading.processed, partitions)
             await self._commits.before_giving_up(done, self._times.session_timeout_ms // 2)
 
     async def _commit_claims(self, partitions: Iterable[Partition]) -> None:

@@ -44,6 +44,8 @@ class ConsumerShares:
         self._coordinator = coordinator
         self._explicit = explicit
         self._holes = coordinator is not None and not auto_commit
+        self.one_by_one = False
+        """Whether it's told of each record that it's done, though not out of order."""
         self._in_part: set[Partition] = set()
         self.unlocated: set[Partition] = set()
         """Partitions with a ledger of which some slice has no place to go on from yet."""
@@ -153,7 +155,7 @@ class ConsumerShares:
         return ledger
 
     def _ledger(self) -> Ledger:
-        return Ledger(explicit=self._explicit, holes=self._holes)
+        return Ledger(explicit=self._explicit or self.one_by_one, holes=self._holes)
 
     # -- what is done
 

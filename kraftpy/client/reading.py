@@ -5,13 +5,17 @@ Rules:
   else where auto.offset.reset says. That is found out while others are read.
 * `advance` starts whatever is due and takes in what is done; it never waits.
 * What was fetched before a position was changed is thrown away.
+* A partition is fetched by one intake, as `deal` says when it comes (`streams`).
+* What is held was handed out and isn't processed: it isn't committed. Whoever reads a partition
+  elsewhere or loses it holds nothing of it any more.
 * Of a partition whose group has as many claims as it may, nothing more is fetched for the time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kraftpy.client.claims import Progress
@@ -19,10 +23,18 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer_records import ConsumerRecord, FetchedRecords
 from kraftpy.client.consumer_shares import ConsumerShares
 from kraftpy.client.coordinator import Generation
-from kraftpy.client.fetcher import Fetched, Fetcher
+from kraftpy.client.fetcher import Fetcher
+from kraftpy.client.intake import Intake
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.client.spans import Spans
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """A record that was handed out and isn't processed; each is only itself."""
+
+    offset: int
 
 
 class Reading:
@@ -32,7 +44,7 @@ class Reading:
         self,
         cluster: Cluster,
         shares: ConsumerShares,
-        fetched: FetchedRecords,
+        fetched: Callable[[], FetchedRecords],
         *,
         auto_offset_reset: str,
         isolation: int,
@@ -44,21 +56,45 @@ class Reading:
         self._cluster = cluster
         self._auto_offset_reset = auto_offset_reset
         self._isolation = isolation
-        self._fetcher = Fetcher(
-            cluster, {}, auto_offset_reset=auto_offset_reset, isolation=isolation, **fetch_options
-        )
+        self.held: dict[Partition, Held] = {}
+        self._fetch_options = {
+            "auto_offset_reset": auto_offset_reset,
+            "isolation": isolation,
+            **fetch_options,
+        }
         self._shares = shares
-        self._fetcher.ledgers = shares.ledgers
-        self._fetched = fetched
+        self._make_fetched = fetched
         self._begun: dict[Partition, int] = {}
-        self._disregard: set[Partition] = set()
         self._locating: asyncio.Task[dict[Partition, Progress]] | None = None
-        self._fetching: asyncio.Task[list[Fetched]] | None = None
+        self._homes: dict[Partition, Intake] = {}
+        self._intakes: list[Intake] = []
+        self._first = self.add_intake()
+        self.deal = self._deal_to_first
+
+    def add_intake(self) -> Intake:
+        """One more, for `deal` to give partitions to."""
+        fetcher = Fetcher(self._cluster, {}, **self._fetch_options)
+        fetcher.ledgers = self._shares.ledgers
+        intake = Intake(fetcher, self._make_fetched())
+        self._intakes.append(intake)
+        return intake
+
+    def no_streams(self) -> None:
+        """What comes is dealt to the first intake again."""
+        self.deal = self._deal_to_first
+
+    def _deal_to_first(self, name: Partition) -> Intake:
+        return self._first
+
+    def _intake(self, name: Partition) -> Intake:
+        return self._homes.get(name, self._first)
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What is under way."""
-        return [task for task in (self._locating, self._fetching) if task is not None]
+        tasks: list[asyncio.Task[Any] | None] = [self._locating]
+        tasks += [intake.fetching for intake in self._intakes]
+        return [task for task in tasks if task is not None]
 
     async def close(self) -> None:
         """Gives up what is under way."""
@@ -66,17 +102,18 @@ class Reading:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._fetcher.close()
+        for intake in self._intakes:
+            await intake.fetcher.close()
 
     # -- records
 
     def __bool__(self) -> bool:
         """Whether something was fetched that may be handed out."""
-        return bool(self._fetched)
+        return bool(self._first.fetched)
 
     def take(self, most: int) -> list[ConsumerRecord[Any, Any]]:
         """Hands records out; see `FetchedRecords.take`."""
-        return self._fetched.take(most, self.positions)
+        return self._first.fetched.take(most, self.positions)
 
     def advance(self, generation: Generation) -> None:
         """Takes in what is done and starts what is due; raises what went wrong for good."""
@@ -85,30 +122,46 @@ class Reading:
             self._begin(located.result())
         for name, ledger in self._shares.ledgers.items():
             if ledger.full:
-                self._fetcher.drop(*name)
+                self._intake(name).fetcher.drop(*name)
             elif name in self.positions and name not in self.paused:
-                self._fetcher.positions.setdefault(name, self.positions[name])
+                self._intake(name).fetcher.positions.setdefault(name, self.positions[name])
         missing = (self.assigned - self.positions.keys()) | self._shares.unlocated
         if missing and self._locating is None:
             self._locating = asyncio.create_task(self._locate(missing, generation))
-        if self._fetching is not None and self._fetching.done():
-            fetched, self._fetching = self._fetching, None
-            self._accept(fetched.result())
-        if not self._fetched and self._fetching is None and self._fetcher.positions:
-            self._disregard.clear()
-            self._fetching = asyncio.create_task(self._fetcher.poll())
+        for intake in self._intakes:
+            self._accept(intake)
+            intake.fetch_if_due()
 
-    def _accept(self, fetched: Sequence[Fetched]) -> None:
+    def _accept(self, intake: Intake) -> None:
         """Keeps what was fetched, but for partitions whose position was changed meanwhile."""
-        for each in fetched:
+        for each in intake.take_in():
             name = (each.topic, each.partition)
-            if name in self._disregard or name not in self.positions:
-                if name in self._fetcher.positions:
-                    self._fetcher.positions[name] = self.positions[name]
+            if name in intake.disregard or name not in self.positions:
+                if name in intake.fetcher.positions:
+                    intake.fetcher.positions[name] = self.positions[name]
                 if name in self._shares.ledgers:
                     self._shares.ledgers[name].rewind()
             else:
-                self._fetched.add(each)
+                intake.fetched.add(each)
+
+    @property
+    def processed(self) -> Mapping[Partition, int]:
+        """The positions, but for what is held: those of the next records to process."""
+        if not self.held:
+            return self.positions
+        held = {
+            name: min(each.offset, self.positions[name])
+            for name, each in self.held.items()
+            if name in self.positions
+        }
+        return {**self.positions, **held}
+
+    def finish(self, name: Partition) -> None:
+        """What is held of a partition is processed."""
+        held = self.held.pop(name)
+        ledger = self._shares.ledgers.get(name)
+        if ledger is not None and self._shares.one_by_one:
+            ledger.done(held.offset)
 
     # -- where to begin
 
@@ -152,12 +205,15 @@ class Reading:
         """Reads these slices from now on, and goes on with what it has read of them."""
         before = self._shares.ranges
         self.assigned = frozenset(slices)
+        for name in sorted(slices.keys() - self._homes.keys()):
+            intake = self._homes[name] = self.deal(name)
+            intake.partitions.add(name)
         for name, each in slices.items():
             position = self.positions.get(name)
             read = None if position is None else (self._begun.get(name, position), position)
             if self._shares.change(name, each, read):
                 self._drop_fetched(name)
-                self._fetcher.drop(*name)
+                self._intake(name).fetcher.drop(*name)
                 if name not in self._shares.ledgers:
                     self.positions.pop(name, None)
         if self._shares.ranges != before:
@@ -172,8 +228,11 @@ class Reading:
             self._begun.pop(name, None)
             self.positions.pop(name, None)
             self.paused.discard(name)
+            self.held.pop(name, None)
             self._drop_fetched(name)
-            self._fetcher.drop(*name)
+            intake = self._homes.pop(name, self._first)
+            intake.fetcher.drop(*name)
+            intake.partitions.discard(name)
         if gone:
             self._stop_locating()
         return sorted(gone)
@@ -200,15 +259,16 @@ class Reading:
 
     def _go_to(self, name: Partition, offset: int) -> None:
         self.positions[name] = self._begun[name] = offset
+        self.held.pop(name, None)
         self._drop_fetched(name)
         if name not in self.paused:
-            self._fetcher.positions[name] = offset
+            self._intake(name).fetcher.positions[name] = offset
 
     def pause(self, name: Partition) -> None:
         """Fetches nothing of a partition until it is resumed."""
         self.paused.add(name)
         self._drop_fetched(name)
-        self._fetcher.drop(*name)
+        self._intake(name).fetcher.drop(*name)
 
     def resume(self, name: Partition) -> None:
         """Takes a paused partition up where it was left."""
@@ -216,11 +276,10 @@ class Reading:
             self.paused.discard(name)
             if name in self.positions:
                 self._drop_fetched(name)
-                self._fetcher.positions[name] = self.positions[name]
+                self._intake(name).fetcher.positions[name] = self.positions[name]
 
     def _drop_fetched(self, name: Partition) -> None:
         """Throws away what was fetched of a partition, here and under way."""
-        self._disregard.add(name)
-        self._fetched.drop(name)
+        self._intake(name).drop(name)
         if name in self._shares.ledgers:
             self._shares.ledgers[name].rewind()

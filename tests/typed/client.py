@@ -18,6 +18,7 @@ from kraftpy.client import (
     ProducerInterceptor,
     ProducerRecord,
     RecordMetadata,
+    RecordStream,
     TopicFilter,
     TransactionalProducer,
 )
@@ -120,6 +121,11 @@ async def consuming(cluster: Cluster) -> AsyncIterator[str]:
                 yield record.value.drink
         await consumer.commit({("t", 0): 5, ("t", 1): OffsetAndMetadata(5, "why")})
         await consumer.commit({("t", 0): "5"})  # type: ignore[dict-item]
+    streaming = Consumer(cluster, group_id="g", value_deserializer=from_bytes)
+    assert_type(streaming.streams({"t": 2}), dict[str, list[RecordStream[bytes, Order]]])
+    (stream,) = streaming.streams(TopicFilter(exclude="t"), 1)
+    assert_type(await anext(stream), ConsumerRecord[bytes, Order])
+    streaming.streams(["t"])  # type: ignore[call-overload]
     for plain_record in await Consumer(cluster).poll():
         yield plain_record.value  # type: ignore[misc]
     Consumer(cluster, groupid="g")  # type: ignore[call-overload]
