@@ -83,6 +83,7 @@ BROKER_KEYS = (
     "log.segment.bytes",
     "log.retention.ms",
     "log.retention.bytes",
+    "kraftpy.delete.policy.class",
     "log.flush.interval.messages",
     "log.flush.interval.ms",
     "socket.request.max.bytes",

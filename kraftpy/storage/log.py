@@ -17,6 +17,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.storage import checkpoints
@@ -24,6 +26,8 @@ from kraftpy.storage.appendable_log import AppendableLog, FlushJob
 from kraftpy.storage.clean_shutdown import LogNote, epochs_checksum
 from kraftpy.storage.cleaning import swap
 from kraftpy.storage.cleaning.job import SWAP_SUFFIX
+from kraftpy.storage.deleting.policies import ALWAYS, OF_DELETE, LogFacts, deletable
+from kraftpy.storage.deleting.process import ReportedSegment
 from kraftpy.storage.files import storage_failure
 from kraftpy.storage.producer_snapshots import (
     remove_snapshots,
@@ -40,6 +44,35 @@ from kraftpy.storage.segment import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+class _Deletable:
+    """A segment as delete policies see it; its timestamps are read if one asks."""
+
+    __slots__ = ("_segment", "bytes_behind", "end_offset")
+
+    def __init__(self, segment: Segment, end_offset: int, bytes_behind: int) -> None:
+        self._segment = segment
+        self.end_offset = end_offset
+        self.bytes_behind = bytes_behind
+
+    @property
+    def base_offset(self) -> int:
+        return self._segment.base_offset
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self._segment.base_offset, self.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segment.size
+
+    @property
+    def newest_ms(self) -> int:
+        segment = self._segment
+        segment.load_timestamps()
+        return segment.created_ms if segment.max_timestamp < 0 else segment.max_timestamp
 
 
 class Log(AppendableLog):
@@ -204,13 +237,63 @@ class Log(AppendableLog):
             raise storage_failure(f"can't note where {self} starts", error) from error
 
     def delete_old_segments(self, now_ms: int, upper_offset: int) -> int:
-        """Applies retention.ms, retention.bytes and the log start; returns how many segments left.
+        """Deletes what the built-in policies let go; returns how many segments left.
 
         Only segments that end at or below `upper_offset` (the high watermark) go. Raises
         KafkaError KAFKA_STORAGE_ERROR.
         """
         self._check_online()
-        count = self._count_old_segments(now_ms, upper_offset)
+        policies = OF_DELETE if "delete" in self.config.cleanup_policy else ALWAYS
+        segments = self._below(upper_offset, len(self._segments))
+        return self._delete_segments(deletable(policies, self.facts, segments, now_ms))
+
+    def delete_reported(self, segments: Sequence[ReportedSegment], upper_offset: int) -> int:
+        """The same of these segments, as far as they are the oldest, and aren't the last one."""
+        self._check_online()
+        count = 0
+        for reported, segment in zip(segments, self._below(upper_offset), strict=False):
+            if (reported.base_offset, reported.end_offset) != segment.bounds:
+                break
+            count += 1
+        return self._delete_segments(count)
+
+    @property
+    def facts(self) -> LogFacts:
+        """What a delete policy is told of it."""
+        config = self.config
+        return LogFacts(
+            self.topic,
+            self.partition,
+            self.log_start_offset,
+            self.size_bytes,
+            config.retention_ms,
+            config.retention_bytes,
+        )
+
+    def report(self, upper_offset: int, most: int) -> list[ReportedSegment]:
+        """The oldest segments that end at or below an offset, but for the last one.
+
+        Raises KafkaError.
+        """
+        found = []
+        for each in islice(self._below(upper_offset), most):
+            found.append(
+                ReportedSegment(*each.bounds, each.size_bytes, each.bytes_behind, each.newest_ms)
+            )
+        return found
+
+    def _below(self, upper_offset: int, count: int | None = None) -> Iterator[_Deletable]:
+        """So many of the oldest segments (all but the last one), those below an offset."""
+        behind = self.size_bytes
+        for number, segment in enumerate(self._segments[: -1 if count is None else count]):
+            last = number + 1 == len(self._segments)
+            end_offset = self.log_end_offset if last else self._bases[number + 1]
+            if end_offset > upper_offset or (last and not segment.size):
+                return
+            behind -= segment.size
+            yield _Deletable(segment, end_offset, behind)
+
+    def _delete_segments(self, count: int) -> int:
         if not count:
             return 0
         try:
@@ -238,31 +321,6 @@ class Log(AppendableLog):
             "deleted %d segments of %s; it starts at offset %d", count, self, self.log_start_offset
         )
         return count
-
-    def _count_old_segments(self, now_ms: int, upper_offset: int) -> int:
-        config = self.config
-        delete = "delete" in config.cleanup_policy
-        excess = self.size_bytes - config.retention_bytes
-        count = 0
-        for number, segment in enumerate(self._segments):
-            last = number + 1 == len(self._segments)
-            end_offset = self.log_end_offset if last else self._bases[number + 1]
-            if end_offset > upper_offset or (last and not segment.size):
-                break
-            excess -= segment.size
-            if not (
-                end_offset <= self.log_start_offset
-                or (delete and config.retention_bytes >= 0 and excess >= 0)
-                or (delete and config.retention_ms >= 0 and self._is_old(segment, now_ms))
-            ):
-                break
-            count += 1
-        return count
-
-    def _is_old(self, segment: Segment, now_ms: int) -> bool:
-        segment.load_timestamps()
-        newest = segment.max_timestamp
-        return now_ms - (segment.created_ms if newest < 0 else newest) > self.config.retention_ms
 
     # -- compaction
 

@@ -26,6 +26,11 @@ from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Checkpointer, Job
 from kraftpy.storage.checkpoints import TopicPartition
 from kraftpy.storage.cleaning.schedule import LogCleaner
+from kraftpy.storage.deleting.process import (
+    SEGMENTS_OF_LOG_MAX,
+    PolicyProcess,
+    ReportedSegment,
+)
 from kraftpy.storage.directory import DAMAGED_SUFFIX, LogDir
 from kraftpy.storage.files import Files, StorageError, storage_failure
 from kraftpy.storage.flusher import Flusher
@@ -126,7 +131,13 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         # Logs that this round of retention hasn't come to, each with its high watermark.
         self._retention_round: list[tuple[Log, int]] = []
+        self._policy: PolicyProcess | None = None
+        # What a user's delete policy is asked of, and up to which offset that may go.
+        self._reported: list[tuple[Log, list[ReportedSegment], int]] = []
         self.directories: list[LogDir] = []
+        if config.kraftpy_delete_policy_class is not None:
+            self._policy = PolicyProcess(config.kraftpy_delete_policy_class)
+            self._policy.check()
         try:
             for path in log_dirs:
                 directory = LogDir(
@@ -342,6 +353,8 @@ class LogManager:
             ]
         if self._retention_round:
             self._continue_retention(now_ms)
+        if self._policy is not None:
+            self._apply_policy(self._policy, now_ms)
         self._compact(now_ms, high_watermarks)
         if not self._checkpointer.busy:
             self._begin_checkpoints(now_ms, high_watermarks)
@@ -386,8 +399,9 @@ class LogManager:
 
     def _continue_retention(self, now_ms: int) -> None:
         """Some of the logs that are left in this round; whoever waits for the loop waits little."""
+        policy = self._policy
         until = time.monotonic() + _RETENTION_SLICE_S
-        while self._retention_round:
+        while self._retention_round and not (policy is not None and (policy.busy or policy.full)):
             log, upper_offset = self._retention_round.pop()
             if log.offline:
                 continue
@@ -395,11 +409,35 @@ class LogManager:
                 log.roll_if_old(now_ms)
                 if log.cleaning is None:  # else in the next round: or it would never be cleaned
                     log.delete_old_segments(now_ms, upper_offset)
+                    if policy is not None and "delete" in log.config.cleanup_policy:
+                        self._report(policy, log, upper_offset)
             except KafkaError as error:
                 logger.error("retention of %s failed: %s", log, error.message)
             log.producers.expire(self._uptime_ms())
             if time.monotonic() >= until:
                 return
+
+    def _report(self, policy: PolicyProcess, log: Log, upper_offset: int) -> None:
+        segments = log.report(upper_offset, SEGMENTS_OF_LOG_MAX)
+        if segments:
+            policy.tell(log.facts, segments)
+            self._reported.append((log, segments, upper_offset))
+
+    def _apply_policy(self, policy: PolicyProcess, now_ms: int) -> None:
+        """Deletes what a user's policy lets go, and asks it when it has been told of enough."""
+        answer = policy.poll()
+        if answer is not None:
+            reported, self._reported = self._reported, []
+            for (log, segments, upper_offset), count in zip(reported, answer, strict=False):
+                if count and not log.offline and log.cleaning is None:
+                    try:
+                        log.delete_reported(segments[:count], upper_offset)
+                    except KafkaError as error:
+                        logger.error("retention of %s failed: %s", log, error.message)
+        if self._reported and not policy.busy and (policy.full or not self._retention_round):
+            policy.ask(now_ms)
+            if not policy.busy:
+                self._reported.clear()
 
     # -- ending
 
@@ -425,6 +463,9 @@ class LogManager:
         """Lets go of the directories without a clean shutdown."""
         self._checkpointer.join()
         self._cleaner.kill()
+        if self._policy is not None:
+            self._policy.kill()
+        self._reported.clear()
         for directory in self.directories:
             directory.release()
         self.directories.clear()

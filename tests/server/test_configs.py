@@ -200,6 +200,11 @@ def test_what_a_running_broker_cant_take_is_refused(wire: Wire) -> None:
         ("num.io.threads", "0", "num.io.threads=0: must be a whole number, 1 or more"),
         ("log.segment.bytes", "1024", "log.segment.bytes=1024: must be a whole number, 1048576"),
         ("log.retention.hours", "5", "log.retention.hours can't be changed while the broker runs"),
+        (
+            "kraftpy.delete.policy.class",
+            "a.B",
+            "kraftpy.delete.policy.class can't be changed while",
+        ),
         ("max.connections", "0", "max.connections=0: must be 1 or more while the broker runs"),
         ("max.connections.per.ip", "0", "max.connections.per.ip=0 lets nobody in: set max.conn"),
     ):

@@ -218,6 +218,19 @@ def text(allowed: str = "some text", *, empty: bool = False) -> Kind:
     return Kind(ConfigType.STRING, allowed, parse)
 
 
+def class_path() -> Kind:
+    """Where a class of Python is: module and name, with dots."""
+
+    def parse(value: str) -> str:
+        value = value.strip()
+        parts = value.split(".")
+        if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+            raise ValueError(value)
+        return value
+
+    return Kind(ConfigType.STRING, "a class, as my_package.my_module.MyClass", parse)
+
+
 def password(allowed: str = "a password", length_max: int = VALUE_LENGTH_MAX) -> Kind:
     """What must not be read by others: read as a `Secret`, and never shown.
 

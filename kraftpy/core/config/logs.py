@@ -98,6 +98,14 @@ class LogSettings(TokenSettings):
     log_retention_check_interval_ms: int = setting(
         int64(1), "300000", "How often to look for segments that are due to be deleted."
     )
+    kraftpy_delete_policy_class: str | None = setting(
+        kinds.class_path(),
+        None,
+        "A delete policy of one's own: a subclass of kraftpy.storage.deleting.DeletePolicy that "
+        "Python's path leads to, as my_package.my_module.MyPolicy. It's asked which segments may "
+        "go beside those that age, size and log start let go, in topics whose cleanup.policy has "
+        "delete.",
+    )
     log_cleanup_policy: frozenset[str] = setting(
         kinds.word_set("delete", "compact", empty=True),
         "delete",
