@@ -130,8 +130,11 @@ class Streams:
     async def next(self, stream: RecordStream[Any, Any]) -> ConsumerRecord[Any, Any]:
         """The next record of a stream."""
         self.finish(stream)
+        if self._step is not None and self._step.done():
+            self._end_step(self._step)
         if time.monotonic() >= self._step_due_at:
             self._begin_step()
+            await asyncio.sleep(0)  # A stream that never waits holds up neither it nor the others.
         self._asking.add(stream)
         first = True
         try:
@@ -147,9 +150,7 @@ class Streams:
                 first = False
                 step = self._begin_step()
                 await asyncio.wait([step])
-                if self._step is step:
-                    self._step = None
-                step.result()
+                self._end_step(step)
         finally:
             self._asking.discard(stream)
         raise StopAsyncIteration
@@ -174,13 +175,16 @@ class Streams:
 
     def _begin_step(self) -> asyncio.Task[None]:
         """The step that is under way, or a new one."""
-        step = self._step
-        if step is not None and step.done() and not step.cancelled() and not step.exception():
-            step = None
-        if step is None:
+        if self._step is None:
             self._step_due_at = time.monotonic() + _STEP_EVERY_S
-            step = self._step = asyncio.create_task(self._take_step())
-        return step
+            self._step = asyncio.create_task(self._take_step())
+        return self._step
+
+    def _end_step(self, step: asyncio.Task[None]) -> None:
+        """Raises what went wrong in a step, for each that has waited for it."""
+        if self._step is step:
+            self._step = None
+        step.result()
 
     async def _take_step(self) -> None:
         self._dealing = True
