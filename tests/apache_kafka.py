@@ -33,6 +33,8 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache"
 JARS = CACHE / "kafka" / "jars"
 BROKER_JARS = CACHE / "kafka" / "broker-jars"
 STREAMS_JARS = CACHE / "streams" / "jars"
+OLD_CLIENT_VERSION = "0.10.2.2"
+OLD_CLIENT_JARS = CACHE / "old-client" / "jars"
 
 
 def _pom(*artifacts: str) -> str:
@@ -116,6 +118,13 @@ def fetch_streams_jars() -> Path:
     """Copy the jars of Kafka Streams into the cache unless they are there; returns their folder."""
     pom = _pom(f"org.apache.kafka:kafka-streams:{TOOLS_VERSION}")
     return fetch_jars_of(pom, STREAMS_JARS, f"Kafka Streams {TOOLS_VERSION}")
+
+
+@functools.cache
+def fetch_old_client_jars() -> Path:
+    """Copy the jars of the last client from before record batches; returns their folder."""
+    pom = _pom(f"org.apache.kafka:kafka-clients:{OLD_CLIENT_VERSION}")
+    return fetch_jars_of(pom, OLD_CLIENT_JARS, f"the Java client {OLD_CLIENT_VERSION}")
 
 
 def fetch_jars_of(pom_text: str, folder: Path, what: str) -> Path:

@@ -112,13 +112,11 @@ BROKER_KEYS = (
     "kraftpy.log.format",
     "kraftpy.log.slow.request.ms",
 )
-# Produce 0 to 2 are announced and refused.
-FIRST_PRODUCE = 3
 # The first version that is answered, and the first release of Kafka whose clients send it. By hand:
 # Kafka's releases aren't in the code.
 FIRST_RELEASES = {
-    ApiKey.PRODUCE: (3, "0.11"),
-    ApiKey.FETCH: (4, "0.11"),
+    ApiKey.PRODUCE: (0, "0.8"),
+    ApiKey.FETCH: (0, "0.8"),
     ApiKey.LIST_OFFSETS: (0, "0.8"),
     ApiKey.METADATA: (0, "0.8"),
     ApiKey.OFFSET_COMMIT: (0, "0.8.1"),
@@ -132,8 +130,8 @@ FIRST_RELEASES = {
     ApiKey.LIST_GROUPS: (0, "0.9"),
     ApiKey.SASL_HANDSHAKE: (0, "0.10"),
     ApiKey.API_VERSIONS: (0, "0.10"),
-    ApiKey.CREATE_TOPICS: (2, "0.11"),
-    ApiKey.DELETE_TOPICS: (1, "0.11"),
+    ApiKey.CREATE_TOPICS: (0, "0.10.1"),
+    ApiKey.DELETE_TOPICS: (0, "0.10.1"),
     ApiKey.DELETE_RECORDS: (0, "0.11"),
     ApiKey.INIT_PRODUCER_ID: (0, "0.11"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, "2.1"),
@@ -202,9 +200,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def api_table() -> str:
     def row(key: ApiKey, low: int, high: int) -> list[str]:
         assert key in FIRST_RELEASES, f"{key.name} needs a row in FIRST_RELEASES of {__file__}"
-        answered, release = FIRST_RELEASES[key]
-        announced = f"{low}-{high}" if answered == low else f"{low}-{high}, from {answered} on"
-        return [f"{REQUEST_NAMES[key].removesuffix('Request')} ({key:d})", announced, release]
+        _, release = FIRST_RELEASES[key]
+        return [f"{REQUEST_NAMES[key].removesuffix('Request')} ({key:d})", f"{low}-{high}", release]
 
     rows = (row(key, *versions) for key, versions in advertised(HANDLERS).items())
     return table(["request", "versions", "clients since Kafka"], rows)
@@ -328,7 +325,7 @@ def test_the_first_release_of_each_api_is_told() -> None:
     assert not differ, f"in FIRST_RELEASES here, or announced, but not both: {differ}"
     for key, (low, high) in announced.items():
         first, _ = FIRST_RELEASES[key]
-        assert first == (FIRST_PRODUCE if key is ApiKey.PRODUCE else low) <= high, key
+        assert first == low <= high, key
 
 
 def test_settings_in_prose_exist() -> None:

@@ -354,6 +354,7 @@ _NATIVE = (
 )
 
 _TOPIC = ("topic",)
+_OLD = "Records that clients from before Kafka 0.11 "
 _PARTITION = ("topic", "partition")
 _GROUP = ("consumergroup",)
 _GROUP_TOPIC = ("consumergroup", "topic")
@@ -527,6 +528,10 @@ _JMX = (
         "kafka_server_brokertopicmetrics_failedfetchrequests_total",
         "Of these, those refused.",
         "topic",
+    ),
+    *(
+        _jmx(f"kafka_server_brokertopicmetrics_{each}messageconversions_total", _OLD + did, "topic")
+        for each, did in (("produce", "wrote."), ("fetch", "were sent."))
     ),
     _jmx(
         "kafka_server_brokertopicmetrics_replicationbytesin_total",

@@ -122,13 +122,15 @@ class TopicNumbers:
     `batches` were written, `failed_batches` refused; `reads` are looks at a partition for a
     consumer, of which `failed_reads` got an error. `received_bytes` and `received_records` are what
     was written. They and `batches` are known once each partition has been asked to
-    `count_received`. All topics share `replicated` and `appends`, where one of `TIMED_EVERY` is
+    `count_received`. `upconverted_records` and `downconverted_records` came and went as messages
+    of magic 0 and 1. All topics share `replicated` and `appends`, where one of `TIMED_EVERY` is
     observed.
     """
 
     __slots__ = (
         "appends",
         "batches",
+        "downconverted_records",
         "failed_batches",
         "failed_reads",
         "reads",
@@ -136,6 +138,7 @@ class TopicNumbers:
         "received_records",
         "replicated",
         "sent_bytes",
+        "upconverted_records",
     )
 
     def __init__(self, appends: Histogram, replicated: Replicated) -> None:
@@ -144,6 +147,7 @@ class TopicNumbers:
         self.batches = self.failed_batches = 0
         self.reads = self.failed_reads = 0
         self.received_bytes = self.received_records = self.sent_bytes = 0
+        self.upconverted_records = self.downconverted_records = 0
 
     def count_received(self, batches: int, records: int, size_bytes: int) -> None:
         """So much more was appended to one of the partitions."""

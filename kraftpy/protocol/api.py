@@ -94,10 +94,10 @@ class ApiKey(IntEnum):
 
 
 ADVERTISED: dict[ApiKey, tuple[int, int]] = {
-    # Versions 0 to 2 are advertised but answered with UNSUPPORTED_VERSION: with a higher minimum
-    # librdkafka before 2.6 silently stops compressing.
+    # Versions 0 to 2, and 0 to 3 of Fetch, have message formats from before Kafka 0.11. (With a
+    # higher minimum of Produce librdkafka before 2.6 silently stops compressing.)
     ApiKey.PRODUCE: (0, 13),
-    ApiKey.FETCH: (4, 18),
+    ApiKey.FETCH: (0, 18),
     # Kafka 4 has dropped version 0; Burrow and other tools of its age know no other.
     ApiKey.LIST_OFFSETS: (0, 11),
     ApiKey.METADATA: (0, 13),
@@ -113,8 +113,8 @@ ADVERTISED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.LIST_GROUPS: (0, 5),
     ApiKey.SASL_HANDSHAKE: (0, 1),
     ApiKey.API_VERSIONS: (0, 5),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.CREATE_TOPICS: (0, 7),
+    ApiKey.DELETE_TOPICS: (0, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),

@@ -1,7 +1,8 @@
 """Message sets of magic 0 and 1, from before Kafka 0.11: read them, and turn them into a batch.
 
-Nothing writes these formats any more; a broker that lets an old client in appends what `upconvert`
-returns. Rules (Kafka's documentation, "Old message format"; KIP-31, KIP-32):
+What producers of that age send is appended as the batch that `upconvert` returns; consumers of that
+age get what `kraftpy.protocol.downconversion` makes of batches. Rules (Kafka's documentation, "Old
+message format"; KIP-31, KIP-32):
 
 * The checksum of a message is `zlib.crc32`, over magic to the end.
 * A compressed message holds a message set of its own magic, whose messages are not compressed.
@@ -11,7 +12,8 @@ returns. Rules (Kafka's documentation, "Old message format"; KIP-31, KIP-32):
 * lz4 of magic 0 has a header checksum that was computed over too many bytes (KAFKA-3160). The
   message's own checksum covers it, so it is put right before decompressing.
 
-Damage raises `DecodeError` and nothing else; all decompressed bytes together stay below the limit.
+Damage raises `DecodeError` and nothing else; all decompressed bytes together stay below the limit,
+and so does the number of messages (docs/rules.md, rule 300).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kraftpy.protocol.compression import decompress, xxh32_short
+from kraftpy.protocol.compression import OversizedData, decompress, xxh32_short
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
@@ -32,18 +34,22 @@ from kraftpy.protocol.record_batch import (
     CorruptBatch,
     InvalidBatch,
 )
+from kraftpy.protocol.record_walk import MAX_BATCH_RECORDS, OversizedBatch
 from kraftpy.protocol.records import (
     DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
+    Header,
     Record,
     build_batch,
 )
 
+LZ4_DESCRIPTOR_AT = 4
+
 _ENTRY = struct.Struct(">qi")  # offset, size of the message
 _MESSAGE = struct.Struct(">Ibb")  # crc, magic, attributes
+_ATTRIBUTES_AT = _ENTRY.size + 5
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _CRC_SIZE = 4
-_LZ4_DESCRIPTOR_AT = 4
 
 
 class _Message(NamedTuple):
@@ -75,7 +81,10 @@ class _Budget:
         data: Buffer = message.value
         if message.compression == "lz4":
             data = _with_lz4_header_checksum(message.value)
-        plain = decompress(message.compression, data, self.left)
+        try:
+            plain = decompress(message.compression, data, self.left)
+        except OversizedData as error:
+            raise OversizedBatch(str(error)) from None
         self.left -= len(plain)
         return plain
 
@@ -96,30 +105,46 @@ def iter_messages(
             yield from _open_wrapper(message, budget)
 
 
-def upconvert(buf: Buffer, *, max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES) -> bytes:
+def upconvert(
+    buf: Buffer,
+    *,
+    max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
+    max_records: int = MAX_BATCH_RECORDS,
+) -> bytes:
     """One batch of magic 2 with the messages of a producer's message set.
 
     Offsets run from 0, whatever the set says: old producers are free in what they put there. The
     batch is compressed with the codec of the set's last wrapper. The timestamp type is the topic's
-    to say, so it is CreateTime here. Raises as `iter_messages`, and `InvalidBatch` for an empty
-    set.
+    to say, so it is CreateTime here. Raises as `iter_messages`, `InvalidBatch` for an empty set,
+    and `OversizedBatch` for one with more messages than that or more bytes.
     """
-    compression = "none"
-    for message in _iter_entries(memoryview(buf)):
-        if message.compression != "none":
-            compression = message.compression
     if not len(buf):
         raise InvalidBatch("message set without messages")
-    records = (
-        (record.timestamp, record.key, record.value, record.headers)
-        for record in iter_messages(buf, max_size_bytes=max_size_bytes)
-    )
+    records = _counted(iter_messages(buf, max_size_bytes=max_size_bytes), max_records)
     try:
-        return build_batch(records, compression=compression)
+        return build_batch(records, compression=_compression_of(memoryview(buf)))
     except DecodeError:
         raise
     except ValueError as error:  # timestamps more than 64 bits apart
         raise InvalidBatch(f"message set does not fit into a record batch: {error}") from None
+
+
+def _counted(
+    records: Iterator[Record], max_records: int
+) -> Iterator[tuple[int, bytes | None, bytes | None, list[Header]]]:
+    for number, record in enumerate(records):
+        if number == max_records:
+            raise OversizedBatch(f"a message set of more than {max_records} messages")
+        yield record.timestamp, record.key, record.value, record.headers
+
+
+def _compression_of(view: memoryview) -> str:
+    """Codec of the last wrapper; what can't be read is whoever reads the messages' to refuse."""
+    codec = pos = 0
+    while pos + _ATTRIBUTES_AT < len(view):
+        codec = view[pos + _ATTRIBUTES_AT] & COMPRESSION_MASK or codec
+        pos += _ENTRY.size + max(0, _ENTRY.unpack_from(view, pos)[1])
+    return COMPRESSION_NAMES[codec] if codec < len(COMPRESSION_NAMES) else "none"
 
 
 def _iter_entries(view: memoryview) -> Iterator[_Message]:
@@ -204,11 +229,16 @@ def _record(message: _Message, offset: int) -> Record:
     return Record(offset, message.timestamp, message.key, message.value, [])
 
 
+def lz4_descriptor_end(frame: bytes) -> int:
+    """Where the header checksum of an lz4 frame is. Raises DecodeError."""
+    if len(frame) <= LZ4_DESCRIPTOR_AT:
+        raise DecodeError("lz4 frame ends early")
+    flags = frame[LZ4_DESCRIPTOR_AT]
+    return LZ4_DESCRIPTOR_AT + 2 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+
+
 def _with_lz4_header_checksum(data: bytes) -> bytes:
     """The lz4 frame with the header checksum that its descriptor should have."""
-    if len(data) <= _LZ4_DESCRIPTOR_AT:
-        raise DecodeError("lz4 frame ends early")
-    flags = data[_LZ4_DESCRIPTOR_AT]
-    end = _LZ4_DESCRIPTOR_AT + 2 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-    checksum = xxh32_short(data[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
+    end = lz4_descriptor_end(data)
+    checksum = xxh32_short(data[LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
     return data[:end] + bytes((checksum,)) + data[end + 1 :]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.apache_kafka import fetch_old_client_jars
 from tests.chromium import Chromium
 from tests.clients.fixtures import bootstrap, log_dir, new_topic, reference, topic
 from tests.conformance.archives import make_archives
@@ -55,6 +56,7 @@ def prepare() -> None:
         sys.exit(problem)
     make_archives()
     make_environment()
+    fetch_old_client_jars()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.apache_kafka import CACHE, TOOL_JVM, fetch_jars, java
+from tests.apache_kafka import CACHE, TOOL_JVM, fetch_jars, fetch_old_client_jars, java
 
 SOURCES = Path(__file__).parent
 TIMEOUT_S = 100
@@ -35,19 +35,25 @@ def go_program(name: str) -> Path:
 
 def java_program(name: str, jvm: str = TOOL_JVM) -> list[str]:
     """The command for the program of this name in the folder `java`, with Kafka's clients."""
-    return java(fetch_jars(), name, jvm=jvm, classes=_java_classes())
+    return java(fetch_jars(), name, jvm=jvm, classes=_java_classes("java", fetch_jars()))
+
+
+def old_java_program(name: str) -> list[str]:
+    """The same of the folder `java_0_10`, with Kafka's client of that release."""
+    jars = fetch_old_client_jars()
+    return java(jars, name, classes=_java_classes("java_0_10", jars))
 
 
 @functools.cache
-def _java_classes() -> Path:
-    """Of all programs in the folder `java`: to compile one at each start takes longer than that."""
-    sources = sorted((SOURCES / "java").glob("*.java"))
+def _java_classes(folder_name: str, jars: Path) -> Path:
+    """Of all programs in the folder: to compile one at each start takes longer than that."""
+    sources = sorted((SOURCES / folder_name).glob("*.java"))
     content = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    classes = CACHE / "java" / content[:16]
+    classes = CACHE / folder_name / content[:16]
     if not classes.exists():
         classes.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
-            command = ["javac", "-cp", f"{fetch_jars()}/*", "-d", f"{folder}/classes"]
+            command = ["javac", "-cp", f"{jars}/*", "-d", f"{folder}/classes"]
             subprocess.run([*command, *map(str, sources)], check=True, timeout=TIMEOUT_S)
             with contextlib.suppress(OSError):  # another worker was quicker
                 Path(folder, "classes").rename(classes)

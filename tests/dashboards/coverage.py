@@ -9,6 +9,13 @@ NOT_ON_A_BOARD = {
     "kafka_broker_info": "for joins: which address a broker's id has",
     **dict.fromkeys(
         (
+            "kafka_server_brokertopicmetrics_producemessageconversions_total",
+            "kafka_server_brokertopicmetrics_fetchmessageconversions_total",
+        ),
+        "for who looks for clients from before Kafka 0.11: most clusters have none",
+    ),
+    **dict.fromkeys(
+        (
             "kafka_server_replicamanager_leadercount",
             "kafka_server_replicamanager_partitioncount",
             "kafka_server_replicamanager_underreplicatedpartitions",

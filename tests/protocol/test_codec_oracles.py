@@ -21,7 +21,10 @@ from tests.protocol.random_messages import SEEDS, RandomMessages, all_versions, 
 # Kafka 4, which kio's tables are made from, has dropped these versions.
 OLDER_THAN_KIO = {
     *((f"Produce{kind}", version) for kind in ("Request", "Response") for version in (0, 1, 2)),
+    *((f"Fetch{kind}", version) for kind in ("Request", "Response") for version in (0, 1, 2, 3)),
     *((f"OffsetCommit{kind}", version) for kind in ("Request", "Response") for version in (0, 1)),
+    *((f"CreateTopics{kind}", version) for kind in ("Request", "Response") for version in (0, 1)),
+    *((f"DeleteTopics{kind}", 0) for kind in ("Request", "Response")),
     *((f"OffsetFetch{kind}", 0) for kind in ("Request", "Response")),
     ("ListOffsetsRequest", 0),
     ("ListOffsetsResponse", 0),

@@ -16,6 +16,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from kraftpy.protocol.compression import compress, xxh32_short
 from kraftpy.protocol.errors import DecodeError, ErrorCode
 from kraftpy.protocol.legacy import iter_messages, upconvert
+from kraftpy.protocol.record_walk import OversizedBatch
 from kraftpy.protocol.records import (
     COMPRESSION_NAMES,
     CorruptBatch,
@@ -190,6 +191,16 @@ def test_bad_message_sets_are_refused(buf, error, code):
     assert caught.value.code is code
 
 
+def test_300_a_set_has_so_many_messages_and_no_more():
+    plain = message(1, b"v") * 4
+    wrapped = message(1, compress("gzip", plain), attributes=1)
+    for messages_ in (plain, wrapped):
+        assert check_batch(upconvert(messages_, max_records=4)).records_count == 4
+        with pytest.raises(OversizedBatch) as caught:
+            upconvert(messages_, max_records=3)
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_a_wrapper_inside_of_a_wrapper_is_not_opened():
     """Each layer of compression could multiply by a thousand."""
     bomb = message(0, compress("gzip", bytes(1 << 20)), attributes=1)
@@ -201,9 +212,9 @@ def test_the_limit_counts_all_wrappers_together():
     inner = message(1, bytes(60_000))
     wrapper = message(1, compress("gzip", inner), attributes=1)
     assert len(list(iter_messages(wrapper * 2, max_size_bytes=2 * len(inner)))) == 2
-    with pytest.raises(DecodeError, match="more than"):
+    with pytest.raises(OversizedBatch, match="more than"):
         list(iter_messages(wrapper * 2, max_size_bytes=2 * len(inner) - 1))
-    with pytest.raises(DecodeError, match="more than"):
+    with pytest.raises(OversizedBatch, match="more than"):
         upconvert(wrapper * 2, max_size_bytes=2 * len(inner) - 1)
 
 

@@ -164,24 +164,6 @@ def test_an_unknown_api_versions_version_gets_error_35_in_a_v0_body(broker: Brok
         assert {row.api_key for row in response.api_keys} >= {0, 1, 3, 18}
 
 
-def test_old_produce_versions_get_unsupported_version(broker: Broker) -> None:
-    for version in (0, 1, 2):
-        request = messages.ProduceRequest(
-            acks=1,
-            timeout_ms=1000,
-            topic_data=[
-                messages.ProduceRequest.TopicProduceData(
-                    "t",
-                    partition_data=[messages.ProduceRequest.PartitionProduceData(0, b"x" * 40)],
-                )
-            ],
-        )
-        with Wire(broker.host, broker.port) as wire:
-            response = wire.call(ApiKey.PRODUCE, version, request)
-        answer = response.responses[0].partition_responses[0]
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
 def test_promised_frames_take_no_memory(broker: Broker) -> None:
     before = memory_bytes(broker.pid)
     sockets = []

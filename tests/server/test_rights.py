@@ -20,6 +20,7 @@ from kraftpy.protocol.records import build_batch
 from kraftpy.server.handlers.authorization.guards import guarded, rights
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.testing import Broker
+from tests.server.old_wire import message_set
 from tests.server.rights import (
     ADMIN_HOST,
     AUTHORIZATION,
@@ -320,6 +321,25 @@ def test_trap_16_a_fetch_that_waits_asks_again_when_it_answers(secured: Secured)
             _, answer = codec.decode_response(ApiKey.FETCH, 12, frame)
             assert set(codes(answer)) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         secured.give((Resource.TOPIC, Operation.READ))
+
+
+def test_old_versions_of_fetch_and_produce_ask_for_the_same_rights(secured: Secured) -> None:
+    secured.fill("of-old-clients")
+    for version, produced, magic in ((1, 0, 0), (3, 2, 1)):
+        sent = message_set(magic, [(5, None, b"v")])
+        with secured.connect() as wire:
+            for operation, may_read, may_write in (
+                (Operation.DESCRIBE, False, False),
+                (Operation.READ, True, False),
+                (Operation.WRITE, False, True),
+            ):
+                secured.give((Resource.TOPIC, operation))
+                answer = wire.call(ApiKey.FETCH, version, fetch_request("of-old-clients", 0))
+                denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                assert set(codes(answer)) - {0} == (set() if may_read else {denied})
+                assert bool(answer.responses[0].partitions[0].records) == may_read
+                written = produce(wire, "of-old-clients", sent, version=produced)
+                assert written.error_code == (0 if may_write else denied)
 
 
 def test_trap_16_a_session_s_topics_are_asked_for_in_each_fetch(secured: Secured) -> None:

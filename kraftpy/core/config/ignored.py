@@ -10,7 +10,7 @@ _ONE_LOOP = "a broker is one process with one event loop and has no thread pools
 _NOT_YET = "this release does not have what it configures"
 _QUORUM = "the metadata quorum has its own timing and storage"
 _JVM = "it configures the JVM's metrics and plug-ins"
-_FORMAT = "there is one protocol and one message format"
+_FORMAT = "there is one protocol, and logs have one message format; old clients' is converted"
 _OPENSSL = "TLS is OpenSSL's here, not the JVM's"
 
 _KEYS = {

@@ -36,20 +36,20 @@ ProduceResponse response 0 v0-13 flex9+
     port                               int32
     rack                               string?                  =null
 
-FetchRequest request 1 v4-18 flex12+
+FetchRequest request 1 v0-18 flex12+
   cluster_id                           string?                  12+ tag0 =null
-  replica_id                           int32                    4-14 =-1
+  replica_id                           int32                    0-14 =-1
   replica_state                        ReplicaState             15+ tag1
     replica_id                         int32                    =-1
     replica_epoch                      int64                    =-1
   max_wait_ms                          int32
   min_bytes                            int32
-  max_bytes                            int32                    =2147483647
-  isolation_level                      int8
+  max_bytes                            int32                    3+ =2147483647
+  isolation_level                      int8                     4+
   session_id                           int32                    7+
   session_epoch                        int32                    7+ =-1
   topics                               []FetchTopic
-    topic                              string                   4-12
+    topic                              string                   0-12
     topic_id                           uuid                     13+
     partitions                         []FetchPartition
       partition                        int32
@@ -66,18 +66,18 @@ FetchRequest request 1 v4-18 flex12+
     partitions                         []int32
   rack_id                              string                   11+
 
-FetchResponse response 1 v4-18 flex12+
-  throttle_time_ms                     int32
+FetchResponse response 1 v0-18 flex12+
+  throttle_time_ms                     int32                    1+
   error_code                           int16                    7+
   session_id                           int32                    7+
   responses                            []FetchableTopicResponse
-    topic                              string                   4-12
+    topic                              string                   0-12
     topic_id                           uuid                     13+
     partitions                         []PartitionData
       partition_index                  int32
       error_code                       int16
       high_watermark                   int64
-      last_stable_offset               int64                    =-1
+      last_stable_offset               int64                    4+ =-1
       log_start_offset                 int64                    5+ =-1
       diverging_epoch                  EpochEndOffset           12+ tag0
         epoch                          int32                    =-1
@@ -88,7 +88,7 @@ FetchResponse response 1 v4-18 flex12+
       snapshot_id                      SnapshotId               12+ tag2
         end_offset                     int64                    =-1
         epoch                          int32                    =-1
-      aborted_transactions             []AbortedTransaction?
+      aborted_transactions             []AbortedTransaction?    4+
         producer_id                    int64
         first_offset                   int64
       preferred_read_replica           int32                    11+ =-1

@@ -1,7 +1,7 @@
 """Schema tables: topics and configuration."""
 
 TABLES = """
-CreateTopicsRequest request 19 v2-7 flex5+
+CreateTopicsRequest request 19 v0-7 flex5+
   topics                               []CreatableTopic
     name                               string
     num_partitions                     int32
@@ -13,15 +13,15 @@ CreateTopicsRequest request 19 v2-7 flex5+
       name                             string
       value                            string?
   timeout_ms                           int32                    =60000
-  validate_only                        bool
+  validate_only                        bool                     1+
 
-CreateTopicsResponse response 19 v2-7 flex5+
-  throttle_time_ms                     int32
+CreateTopicsResponse response 19 v0-7 flex5+
+  throttle_time_ms                     int32                    2+
   topics                               []CreatableTopicResult
     name                               string
     topic_id                           uuid                     7+
     error_code                         int16
-    error_message                      string?
+    error_message                      string?                  1+
     topic_config_error_code            int16                    5+ tag0
     num_partitions                     int32                    5+ =-1
     replication_factor                 int16                    5+ =-1
@@ -32,15 +32,15 @@ CreateTopicsResponse response 19 v2-7 flex5+
       config_source                    int8                     =-1
       is_sensitive                     bool
 
-DeleteTopicsRequest request 20 v1-6 flex4+
+DeleteTopicsRequest request 20 v0-6 flex4+
   topics                               []DeleteTopicState       6+
     name                               string?                  =null
     topic_id                           uuid
-  topic_names                          []string                 1-5
+  topic_names                          []string                 0-5
   timeout_ms                           int32
 
-DeleteTopicsResponse response 20 v1-6 flex4+
-  throttle_time_ms                     int32
+DeleteTopicsResponse response 20 v0-6 flex4+
+  throttle_time_ms                     int32                    1+
   responses                            []DeletableTopicResult
     name                               string?6+
     topic_id                           uuid                     6+

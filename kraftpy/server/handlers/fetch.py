@@ -10,17 +10,19 @@ then with the list of aborted transactions of the range. From version 11 on they
 follower too, and the leader names the one in their rack if `replica.selector.class` says so
 (KIP-392). Followers' own fetches are `server.replication.follower_fetch`'s; what versions 17
 and 18 let a follower say (its directory, the high watermark that it knows) isn't asked for there.
+Versions 0 to 3 are `converted_fetch`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.handlers.consumer_fetch import TOGETHER_MAX, Fetch, LongFetch
+from kraftpy.server.handlers.converted_fetch import ConvertedFetch
 from kraftpy.server.handlers.range_fetch import RangeFetch, note_key_ranges, read_key_ranges
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -38,18 +40,20 @@ from kraftpy.server.replication.follower_fetch import fetch_for_follower
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
+FIRST_VERSION_WITH_BATCHES = 4
 TOPIC_ID_VERSION = 13
 
 
 class Kinds(NamedTuple):
-    """How consumers' fetches are served: one, one of many partitions, one of keys."""
+    """How consumers' fetches are served: one, one of many partitions, one of keys, an old one."""
 
     one: type[Fetch]
     long: type[LongFetch]
     ranged: type[RangeFetch]
+    converted: type[ConvertedFetch]
 
 
-OPEN = Kinds(Fetch, LongFetch, RangeFetch)
+OPEN = Kinds(Fetch, LongFetch, RangeFetch, ConvertedFetch)
 """Where nobody needs rights; `authorization.fetches` has the others."""
 
 
@@ -57,6 +61,8 @@ def fetch_as(
     broker: Broker, ctx: RequestContext, request: FetchRequest, kinds: Kinds = OPEN
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Reads what is there; waits if that is too little."""
+    if ctx.api_version < FIRST_VERSION_WITH_BATCHES:
+        return _fetch_converted(broker, ctx, request, kinds)
     state = request.replica_state
     if (request.replica_id if state is None else state.replica_id) >= 0:
         return fetch_for_follower(broker, ctx, request)
@@ -83,16 +89,30 @@ def fetch_as(
 fetch = handles(ApiKey.FETCH)(fetch_as)
 
 
+async def _fetch_converted(
+    broker: Broker, ctx: RequestContext, request: FetchRequest, kinds: Kinds
+) -> FetchResponse:
+    once: dict[Key, FetchPartition] = {}
+    async for some in _one_by_one(request):
+        once.update({each.key: each for each in _wanted(broker, some, False, {})})
+    wanted = list(once.values())
+    return await kinds.converted(broker, ctx, request, None, wanted, False, False).run()
+
+
+def _one_by_one(request: FetchRequest) -> AsyncIterator[list[FetchRequest.FetchTopic]]:
+    return in_parts(
+        FetchRequest.FetchTopic(topic.topic, topic.topic_id, [partition])
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
 async def _fetch_many(
     broker: Broker, ctx: RequestContext, request: FetchRequest, by_id: bool, kinds: Kinds
 ) -> FetchResponse:
     once: dict[Key, FetchPartition] = {}
     ranged: dict[Key, bytes] = {}
-    async for some in in_parts(
-        FetchRequest.FetchTopic(topic.topic, topic.topic_id, [partition])
-        for topic in request.topics
-        for partition in topic.partitions
-    ):
+    async for some in _one_by_one(request):
         once.update({each.key: each for each in _wanted(broker, some, by_id, ranged)})
     wanted = list(once.values())
     if ranged:

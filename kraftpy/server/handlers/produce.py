@@ -1,11 +1,10 @@
 """Produce (KIP-98, KIP-467 record errors): the hot path.
 
-Versions 0-2 are advertised (an old librdkafka otherwise sends uncompressed without a word,
-docs/protocol.md) and answered with UNSUPPORTED_VERSION per partition. Version 13 names topics by
-their ids. acks: 0 gets no answer (an error closes the connection, as the client can't learn of it
-otherwise), 1 answers after the local append, -1 after the high watermark passed, with
-min.insync.replicas in sync before the append and after (docs/rules.md, rule 12); either waits for
-the flush that the topic's policy asks for.
+Versions 0-2 have message sets of magic 0 or 1, which are made into batches (docs/rules.md, rule
+300); later ones may have none. Version 13 names topics by their ids. acks: 0 gets no answer (an
+error closes the connection, as the client can't learn of it otherwise), 1 answers after the local
+append, -1 after the high watermark passed, with min.insync.replicas in sync before the append and
+after (docs/rules.md, rule 12); either waits for the flush that the topic's policy asks for.
 
 The request's records are views of the receive buffer, so appends happen before this handler
 returns, and only acknowledgements wait. But a batch that has to be opened and takes long, and what
@@ -32,7 +31,7 @@ from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse
 from kraftpy.protocol.record_rules import InvalidRecords, RecordRules
 from kraftpy.protocol.record_walk import OversizedBatch
-from kraftpy.protocol.records import CorruptBatch
+from kraftpy.protocol.records import CorruptBatch, UnsupportedMagic, read_batch_header
 from kraftpy.server.handlers.acknowledgements import Pending, Waiting, fail
 from kraftpy.server.handlers.leader_hints import name_leaders_of_produce
 from kraftpy.server.handlers.registry import handles
@@ -50,12 +49,16 @@ from kraftpy.server.network.long_answers import Pace
 from kraftpy.server.network.prompt_future import PromptFuture, when_done
 from kraftpy.server.replication.appended import Appended
 from kraftpy.server.replication.partition import Partition
-from kraftpy.server.replication.record_policy import TakesLong
+from kraftpy.server.replication.record_policy import (
+    TakesLong,
+    UpconvertRules,
+    upconvert_quickly,
+)
 
 if TYPE_CHECKING:
     from kraftpy.server.broker import Broker
 
-OLDEST_SUPPORTED_VERSION = 3
+FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 # So long is appended in one go; the clock is looked at from that many partitions on.
@@ -82,7 +85,7 @@ class _Later(NamedTuple):
     partition: Partition
     records: memoryview
     answer: ProduceResponse.PartitionProduceResponse
-    rules: RecordRules | None = None
+    rules: RecordRules | UpconvertRules | None = None
     question: Question | None = None
     conforms: bool = False
 
@@ -155,13 +158,14 @@ def _produce(
     response = ProduceResponse()
     pending: list[Pending] = []
     later: list[_Later] = []
-    refused = _refusal(ctx, request)
+    refused = _refusal(request)
     # What the coordinator is asked for all of the batches it is asked for at once.
     is_plain = request.transactional_id is None
     asks = not is_plain and is_of_one(request)
     misdirected = False
-    parts = 0
-    slice_ends_s = math.inf
+    # A message set that is made into a batch takes as long as several batches.
+    check_from = SLICE_CHECK_PARTITIONS if ctx.api_version >= FIRST_VERSION_WITH_BATCHES else 1
+    parts, slice_ends_s = 0, math.inf
     for topic_data in request.topic_data:
         answers = []
         for data in topic_data.partition_data:
@@ -184,13 +188,11 @@ def _produce(
                     error = ErrorCode.UNKNOWN_TOPIC_ID
                 fail(answer, error, None, ctx.errors)
                 misdirected = True
-            elif (later and is_plain) or (
-                parts >= SLICE_CHECK_PARTITIONS and perf_counter() > slice_ends_s
-            ):
+            elif (later and is_plain) or (parts >= check_from and perf_counter() > slice_ends_s):
                 later.append(_later(partition, data, answer))
             else:
                 parts += 1
-                if parts == SLICE_CHECK_PARTITIONS:
+                if parts == check_from:
                     slice_ends_s = perf_counter() + SLICE_S
                 asking = Asking(broker, ctx, request, partition) if asks else None
                 try:
@@ -220,7 +222,7 @@ def _later(
     partition: Partition,
     data: ProduceRequest.PartitionProduceData,
     answer: PartitionResponse,
-    rules: RecordRules | None = None,
+    rules: RecordRules | UpconvertRules | None = None,
     question: Question | None = None,
 ) -> _Later:
     return _Later(partition, data.records or memoryview(b""), answer, rules, question)
@@ -367,14 +369,22 @@ class _Rest:
                 await part.question.answers
             if part.rules is not None:
                 try:
-                    records = await self._broker.opener.conform(bytes(part.records), part.rules)
+                    part = await self._opened(part, part.rules)
                 except KafkaError as error:
                     self._refuse(part, error)
                     self._done(part)
                     continue
-                part = part._replace(records=records, rules=None, conforms=True)
             self._append_next(part)
             await pace.keep()
+
+    async def _opened(self, part: _Later, rules: RecordRules | UpconvertRules) -> _Later:
+        opener, records = self._broker.opener, bytes(part.records)
+        if isinstance(rules, UpconvertRules):
+            batch = await opener.upconvert(records, rules.max_uncompressed_bytes)
+            _count_converted(part.partition, batch)
+            return part._replace(records=batch, rules=None)
+        batch = await opener.conform(records, rules)
+        return part._replace(records=batch, rules=None, conforms=True)
 
     def _append_next(self, part: _Later) -> None:
         """Appends the first batch, or notes what has to be done before."""
@@ -448,13 +458,8 @@ class _Rest:
         self._held_bytes = 0
 
 
-def _refusal(ctx: RequestContext, request: ProduceRequest) -> tuple[ErrorCode, str] | None:
+def _refusal(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
     """Why the request as a whole can't be taken."""
-    if ctx.api_version < OLDEST_SUPPORTED_VERSION:
-        return (
-            ErrorCode.UNSUPPORTED_VERSION,
-            "message formats before record batches (Kafka 0.11) are not written here",
-        )
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"
     if request.transactional_id is not None and are_of_several(request):
@@ -496,6 +501,9 @@ def _append(
             ask=None if asking is None else asking.ask,
         )
     except (KafkaError, DecodeError) as error:
+        is_old = isinstance(error, UnsupportedMagic)
+        if is_old and records and ctx.api_version < FIRST_VERSION_WITH_BATCHES:
+            return _append_messages(broker, partition, records, request, answer, ctx)
         is_answered = token is not None or (asking is not None and asking.token is not None)
         if isinstance(error, NotAdmitted) and not is_answered:
             if broker.serves_transactions:
@@ -510,6 +518,34 @@ def _append(
     return appended
 
 
+def _append_messages(
+    broker: Broker,
+    partition: Partition,
+    messages: memoryview,
+    request: ProduceRequest,
+    answer: ProduceResponse.PartitionProduceResponse,
+    ctx: RequestContext,
+) -> Appended | None:
+    """`_append` of a message set of magic 0 or 1."""
+    try:
+        batch = upconvert_quickly(messages, partition.config)
+    except (KafkaError, DecodeError) as error:
+        _refuse(partition, answer, error, ctx)
+        return None
+    try:
+        appended = _append(broker, partition, batch, request, answer, ctx)
+    except TakesLong as error:  # it is made into a batch once more, where it is opened then
+        limit = error.rules.max_uncompressed_bytes
+        raise TakesLong(UpconvertRules(limit)) from None
+    if appended is not None:
+        _count_converted(partition, batch)
+    return appended
+
+
+def _count_converted(partition: Partition, batch: memoryview) -> None:
+    partition.numbers.upconverted_records += read_batch_header(batch).records_count
+
+
 def _refuse(
     partition: Partition,
     answer: ProduceResponse.PartitionProduceResponse,
@@ -519,7 +555,7 @@ def _refuse(
     """Says in `answer` why the batch wasn't appended, and which of its records are to blame."""
     if isinstance(error, KafkaError):
         fail(answer, error.code, error.message, ctx.errors)
-    elif isinstance(error, CorruptBatch | OversizedBatch):
+    elif isinstance(error, CorruptBatch | OversizedBatch | UnsupportedMagic):
         fail(answer, error.code, str(error), ctx.errors)
     else:
         fail(answer, ErrorCode.CORRUPT_MESSAGE, str(error), ctx.errors)

@@ -184,6 +184,8 @@ class BrokerNumbers:
                     (f"{_JMX_TOPICS}failedproducerequests_total", numbers.failed_batches),
                     (f"{_JMX_TOPICS}totalfetchrequests_total", numbers.reads),
                     (f"{_JMX_TOPICS}failedfetchrequests_total", numbers.failed_reads),
+                    (f"{_JMX_TOPICS}producemessageconversions_total", numbers.upconverted_records),
+                    (f"{_JMX_TOPICS}fetchmessageconversions_total", numbers.downconverted_records),
                 ):
                     samples.add(metric, value, name)
             yield samples.frame()

@@ -72,6 +72,19 @@ class BatchOpener:
         """The batch cut to these slices, at least one record of which it has. Raises KafkaError."""
         return (await self._ask({"cut": [ranges, max_size_bytes]}, batch))[1]
 
+    async def upconvert(self, messages: bytes, max_size_bytes: int) -> memoryview:
+        """`legacy.upconvert`; raises KafkaError for everything that may be wrong."""
+        _, data = await self._ask({"upconvert": max_size_bytes}, messages)
+        return memoryview(bytearray(data))
+
+    async def downconvert(
+        self, batch: bytes, magic: int, first_offset: int, max_size_bytes: int
+    ) -> tuple[bytes, int]:
+        """`downconversion.downconvert` of the batch. Raises KafkaError."""
+        job = {"downconvert": [magic, first_offset, max_size_bytes]}
+        fields, data = await self._ask(job, batch)
+        return data, fields["count"]
+
     async def _ask(self, job: dict[str, Any], batch: bytes | bytearray) -> tuple[Fields, bytes]:
         text = json.dumps(job).encode()
         # The caller may leave; half a result would then be taken for that of the next job.

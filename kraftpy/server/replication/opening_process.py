@@ -15,8 +15,10 @@ import sys
 from struct import Struct
 from typing import Any, BinaryIO, Final
 
+from kraftpy.protocol.downconversion import downconvert
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.key_index import BatchCutter, KeyIndex, key_index
+from kraftpy.protocol.legacy import upconvert
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     BatchHeader,
@@ -52,6 +54,13 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
                 header, data, index = _opened(batch, limit)
                 pieces = index.pieces(data, index.places(ranges))
                 return {}, b"".join(BatchCutter(header).cut(pieces))
+            case {"upconvert": limit}:
+                return {}, upconvert(batch, max_size_bytes=limit)
+            case {"downconvert": [magic, first_offset, limit]}:
+                header = check_batch(batch)
+                data = open_batch(header, batch, 0, limit)
+                messages, count = downconvert(header, data, magic, first_offset)
+                return {"count": count}, messages
             case {"newest": limit}:
                 found = max_timestamp_of(batch, max_size_bytes=limit)
             case _:

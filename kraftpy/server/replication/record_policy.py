@@ -5,15 +5,19 @@ opened (slow path) only for: a broker-side `compression.type`, a `message.timest
 bound, the keys that a compacted topic requires, a header that speaks of bad timestamps (the records
 to blame are named), a stream that may be a bomb. `kraftpy.protocol.record_rules` has the rules for
 what is inside. A batch that may take over a few milliseconds isn't opened on the event loop.
+
+Message sets of magic 0 and 1 are made into a batch before (docs/rules.md, rule 300).
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeAlias
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.config.kinds import LONG_MAX
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.legacy import upconvert
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,
     NO_TIMESTAMP,
@@ -45,12 +49,23 @@ _QUICK_BYTES_TO_COMPRESS: Final = {"gzip": 64 << 10, "zstd": 256 << 10}
 # The same at higher levels of the codec.
 _EASY_LEVELS: Final = {"gzip": 6, "zstd": 3, "lz4": 9}
 _QUICK_BYTES_TO_COMPRESS_WELL: Final = 32 << 10
+# What of a message set is made into a batch on the event loop.
+_QUICK_SET_BYTES: Final = 32 << 10
+_QUICK_MESSAGES: Final = 200
+# A message takes up to five times what the smallest record does.
+_SET_TIMES: Final = 5
+
+
+class UpconvertRules(NamedTuple):
+    """What a message set of magic 0 or 1 is made into a batch by."""
+
+    max_uncompressed_bytes: int
 
 
 class TakesLong(Exception):
     """A batch has to be opened, and that elsewhere; `rules` are what it is to conform to."""
 
-    def __init__(self, rules: RecordRules) -> None:
+    def __init__(self, rules: RecordRules | UpconvertRules) -> None:
         super().__init__("the batch can't be opened on the event loop")
         self.rules = rules
 
@@ -75,10 +90,7 @@ class Door:
         self._append_time = config.message_timestamp_type != "CreateTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._max_message_bytes = config.max_message_bytes
-        # What is in a log already is opened up to the limit of all topics.
-        self._max_uncompressed_bytes = min(
-            max_uncompressed_bytes(config.max_message_bytes), config.max_decompressed_message_bytes
-        )
+        self._max_uncompressed_bytes = _max_uncompressed_bytes(config)
         self._opens_all = (
             "compact" in config.cleanup_policy
             or config.compression_type != "producer"
@@ -160,6 +172,33 @@ class Door:
             compression_level=config.compression_level if recompress else None,
             max_uncompressed_bytes=self._max_uncompressed_bytes,
         )
+
+
+def _max_uncompressed_bytes(config: TopicConfig) -> int:
+    """What a producer's batch may have; what is in a log is opened to the limit of all topics."""
+    return min(
+        max_uncompressed_bytes(config.max_message_bytes), config.max_decompressed_message_bytes
+    )
+
+
+def upconvert_quickly(messages: memoryview, config: TopicConfig) -> memoryview:
+    """The batch of a producer's message set, if that takes no time; else raises TakesLong.
+
+    Raises MESSAGE_TOO_LARGE and what `legacy.upconvert` does.
+    """
+    if len(messages) > _SET_TIMES * config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a message set of {len(messages)} bytes makes a batch of more than "
+            f"max.message.bytes={config.max_message_bytes}",
+        )
+    limit = _max_uncompressed_bytes(config)
+    if len(messages) <= _QUICK_SET_BYTES:
+        quick = min(limit, _QUICK_SET_BYTES)
+        with suppress(OversizedBatch):
+            batch = upconvert(messages, max_size_bytes=quick, max_records=_QUICK_MESSAGES)
+            return memoryview(bytearray(batch))
+    raise TakesLong(UpconvertRules(limit))
 
 
 def opens_quickly(header: BatchHeader, batch: Buffer, max_bytes: int = QUICK_BYTES) -> bool:

@@ -27,6 +27,7 @@ from kraftpy.metrics.instruments import Traffic
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.cluster.proposals import Proposer
 from kraftpy.server.network.prompt_future import PromptFuture
+from kraftpy.server.replication.converted_reads import ConvertedReads
 from kraftpy.server.replication.damaged_replicas import DamagedReplicas, Rereads
 from kraftpy.server.replication.isr_proposals import IsrProposals
 from kraftpy.server.replication.markers import Marker, append_markers
@@ -91,6 +92,7 @@ class ReplicaManager:
         self.rereads = Rereads()
         self.traffic = Traffic()
         self.range_reads = RangeReads(host.config, host.opener)
+        self.converted_reads = ConvertedReads(host.opener)
 
     def monotonic_ms(self) -> int:
         """The clock by which followers lag."""

@@ -1,5 +1,6 @@
 // Asks a broker, through one connection of sarama's, for what isn't there yet: sarama gives a
-// connection up on which a request gets no answer. Prints what became of each call, in turn.
+// connection up on which a request gets no answer. Prints what became of each call, in turn. With a
+// version, a topic and a codec behind the address it is an old client: see old.go.
 package main
 
 import (
@@ -10,6 +11,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 {
+		beOld(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		return
+	}
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_8_0_0
 	client, err := sarama.NewClient([]string{os.Args[1]}, config)

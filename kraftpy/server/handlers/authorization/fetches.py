@@ -9,6 +9,7 @@ from __future__ import annotations
 from kraftpy.core.security.acls import Operation, Resource
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.handlers.consumer_fetch import Fetch, LongFetch
+from kraftpy.server.handlers.converted_fetch import ConvertedFetch
 from kraftpy.server.handlers.fetch import Kinds
 from kraftpy.server.handlers.range_fetch import RangeFetch
 from kraftpy.server.replication.fetch_sessions import FetchPartition
@@ -39,4 +40,10 @@ class _AuthorizedRangeFetch(_Reading, RangeFetch):
     __slots__ = ()
 
 
-AUTHORIZED = Kinds(_AuthorizedFetch, _AuthorizedLongFetch, _AuthorizedRangeFetch)
+class _AuthorizedConvertedFetch(_Reading, ConvertedFetch):
+    __slots__ = ()
+
+
+AUTHORIZED = Kinds(
+    _AuthorizedFetch, _AuthorizedLongFetch, _AuthorizedRangeFetch, _AuthorizedConvertedFetch
+)
