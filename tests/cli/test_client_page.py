@@ -22,12 +22,16 @@ def test_the_programs_of_the_page(kraftpy: Broker) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout.splitlines())
-    sending, administration = printed
+    sending, blocking, interceptor, streams, administration = printed
     assert sending[0] == "orders-0 at 3"
     assert sending[1:] == [
         *(f"table 4 b'coffee {number}'" for number in range(3)),
         "table 4 b'the bill'",
     ]
+    assert blocking == ["orders-0 at 4", "[5, 6]"]
+    (counted,) = interceptor
+    assert re.fullmatch(r"Counter\({'bytes': \d+, 'attempts': 1, 'written': 1}\)", counted)
+    assert streams[:3] == ["0 4 b'coffee'", "0 5 b'tea'", "0 6 b'milk'"]
     assert "retention.ms 86400000" in administration
     assert "('payments', 0) 0 begun" in administration
     assert "audit Empty" in administration

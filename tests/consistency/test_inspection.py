@@ -127,8 +127,9 @@ def rewrite_the_metadata(data: Path) -> None:
     assert entries is not None
     path.unlink()
     journal = Journal.create(path, FileLayer())
-    # The first command: what came last may not have reached the other voters before they stopped.
-    changed = next(entry for entry in entries if entry.command)
+    # The first command but that which raises the level, without which the rest isn't known: what
+    # came last may not have reached the other voters before they stopped.
+    _, changed, *_ = (entry for entry in entries if entry.command)
     entries[changed.index - 1] = Entry(changed.index, changed.term, changed.command + b"?")
     journal.append(entries)
     journal.close()

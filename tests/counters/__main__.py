@@ -8,6 +8,7 @@ import socket
 import sys
 from typing import Any
 
+from kraftpy.core.config.addresses import Address
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.broker import Broker
 from tests.counters.client import address, ask
@@ -93,8 +94,10 @@ def install(name: str) -> None:
         init(self, *arguments, **options)
         servers[self] = Server(self, name)
 
-    async def start_with_counters(self: Broker, sockets: list[socket.socket]) -> None:
-        await start(self, sockets)
+    async def start_with_counters(
+        self: Broker, sockets: list[socket.socket], metrics: Address | None = None
+    ) -> None:
+        await start(self, sockets, metrics)
         await servers[self].start()
 
     async def stop_with_counters(self: Broker) -> None:

@@ -254,7 +254,7 @@ async def test_trap_14_a_deleted_topic_leaves_no_state(
     async with asking(three, name) as leader:
         assert await leader.initialize(0) is E.NONE
         summary = leader.persister.summary
-        assert (await summary(GROUP, leader.topic_id, 0))[1:] == Summary(0, -1, 0, -1)
+        assert (await summary(GROUP, leader.topic_id, 0))[1:] == Summary(0, -1, 0, 0)
         await asyncio.to_thread(delete, three, name)
         async with asyncio.timeout(20):
             while (await summary(GROUP, leader.topic_id, 0))[1:] != (0, 0, -1, -1):

@@ -71,7 +71,7 @@ def neutral(value: Any) -> Any:
     return value
 
 
-NEWER = {"twin_of": None}
+NEWER = {"twin_of": None, "registered_ms": 0, "metrics": None}
 """Fields that came after the fixtures, and what stands in them where nobody has put anything."""
 
 
