@@ -67,7 +67,7 @@ race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (two 
 
 conformance: $(BIN)/.group-conformance  ## kcat, kafkajs and Kafka's own tools against a broker; says what is missing
 	$(BIN)/python -c "from tests.conformance import conftest; conftest.prepare()"
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m conformance tests/conformance
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m conformance tests/conformance
 
 reference: $(BIN)/.group-conformance  ## the client and conformance tests against Apache Kafka itself
 	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance

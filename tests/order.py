@@ -1,9 +1,9 @@
 """The order of the tests: on two cores it decides how long all of them take.
 
-Modules stay whole, and with them what a module starts once: `make test` deals them to its workers
-one by one, in this order. Those that start processes wait half of their time, the others never do:
-mixed evenly they leave no core idle, and those that need quick processes never have all cores
-against them. The longest come first: no worker is left alone with one at the end.
+Modules stay whole, and with them what a module starts once: `make test` and `make conformance` deal
+them to their workers one by one, in this order. Those that start processes wait half of their time,
+the others never do: mixed evenly they leave no core idle, and those that need quick processes never
+have all cores against them. The longest come first: no worker is left alone with one at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ _ROOT = Path(__file__).parent
 _WAITING = ("cli", "clients", "consistency", "replication", "server", "testing", "unit/quorum")
 """Folders whose tests wait for processes; those of the others compute."""
 _LONGEST = [_ROOT / "consistency" / f"test_{name}.py" for name in ("runs", "each_fault")]
-"""Those that take more than a minute."""
+_LONGEST += [
+    _ROOT / "conformance" / f"test_{name}.py"
+    for name in (
+        *("consistency", "transactional_clients", "transactions_killed", "java_groups"),
+        *("kafka_tools", "kafka_quotas", "classic_groups"),
+    )
+]
+"""Those that take about a minute, or more."""
 _WAITING_UNTIL = 0.9
 """The last part of the whole is left to those that take a second."""
 
