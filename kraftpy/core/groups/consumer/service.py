@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from kraftpy.core.coordination import TOO_LARGE, Committed, Failed
+from kraftpy.core.coordination import TOO_LARGE
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
     RETRY_MS_MIN,
@@ -44,7 +44,7 @@ from kraftpy.core.groups.consumer.topics import DescribableTopics, Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.events import tell_gone, tell_refused
 from kraftpy.core.groups.group import Group
-from kraftpy.core.groups.line import Line, Operation, Refuse
+from kraftpy.core.groups.line import Line, Lines
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.rebalance import membership_error
@@ -69,14 +69,14 @@ class _Live(Line):
 
     __slots__ = ("is_dying", "timers", "topics_version")
 
-    def __init__(self) -> None:
+    def __init__(self, _group_id: str) -> None:
         super().__init__()
         self.is_dying = False
         self.timers: dict[tuple[TimerKind, str], Timer] = {}
         self.topics_version: int | None = None
 
 
-class ConsumerGroups:
+class ConsumerGroups(Lines[_Live]):
     """Judges requests of consumer groups, and keeps their deadlines.
 
     `groups` is for reading: only committed records change it. `settings` are those of all groups.
@@ -93,11 +93,11 @@ class ConsumerGroups:
         outbox: Outbox,
         memory: MachineMemory,
     ) -> None:
+        super().__init__(outbox, _Live)
         self._times = times
         self._classic = classic
         self._migration = migration
         self._timers = timers
-        self._out = outbox
         self.settings = Settings(
             config.consumer_max_size,
             config.consumer_heartbeat_interval_ms,
@@ -106,7 +106,6 @@ class ConsumerGroups:
             has_room=memory.has_room,
         )
         self.groups: dict[str, ConsumerGroup] = {}
-        self._live: dict[str, _Live] = {}
 
     def holds(self, group_id: str) -> bool:
         """Whether there is such a consumer group, or one is about to come or to go.
@@ -146,36 +145,12 @@ class ConsumerGroups:
             if group.is_vacant:
                 del self.groups[group.group_id]
                 continue
-            live = self._live[group.group_id] = _Live()
+            live = self._live_of(group.group_id)
             for member_id, metadata in group.members.items():
                 self._start_session(live, group.group_id, member_id, metadata, now_ms)
                 self._watch_revocation(live, group, member_id, now_ms)
 
     # -- one at a time
-
-    def submit(self, group_id: str, operation: Operation, refuse: Refuse, now_ms: int) -> None:
-        """Runs an operation on the group once nothing that may change it is in flight.
-
-        The operation is given the time, and may `write` once. `refuse` is called instead if it
-        can't be run.
-        """
-        live = self._live.get(group_id)
-        if live is None:
-            operation(now_ms)
-        else:
-            live.submit(operation, refuse, now_ms)
-
-    def write(
-        self,
-        group_id: str,
-        records: Sequence[CoordinatorRecord],
-        on_committed: Committed,
-        on_failed: Failed,
-    ) -> None:
-        """Writes what changes the group; only from within an operation."""
-        live = self._live_of(group_id)
-        assert live.write is None
-        live.write = self._out.write(records, (group_id,), on_committed, on_failed)
 
     def bury(
         self,
@@ -207,24 +182,6 @@ class ConsumerGroups:
             live.go_on(now_ms)
             if live.write is None and group_id not in self.groups:
                 del self._live[group_id]
-
-    def overdue(self, write: Write) -> None:
-        """The write takes too long: nobody waits behind it any more."""
-        for group_id in write.keys:
-            live = self._live.get(group_id)
-            if live is not None and live.write is write:
-                live.give_up()
-
-    def close(self, error: ErrorCode) -> None:
-        """Another coordinator takes over: everybody who waits is told."""
-        for live in self._live.values():
-            live.send_away(error)
-
-    def _live_of(self, group_id: str) -> _Live:
-        live = self._live.get(group_id)
-        if live is None:
-            live = self._live[group_id] = _Live()
-        return live
 
     # -- committed records
 

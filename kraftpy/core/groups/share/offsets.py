@@ -132,7 +132,7 @@ class ShareOffsets:
     def _write(self, token: object, records: Collection[ShareRecord], work: StateWork) -> None:
         self._shares.write(
             work.group_id,
-            records,
+            list(records),
             lambda now_ms: self._out.reply(token, Begun(work)),
             lambda error, now_ms: self._out.reply(token, Begun(None, write_error(error))),
         )

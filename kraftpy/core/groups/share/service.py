@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
@@ -27,7 +27,7 @@ from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.effects import Outbox, Write
 from kraftpy.core.groups.events import tell_gone, tell_refused
-from kraftpy.core.groups.line import Line, Operation, Refuse
+from kraftpy.core.groups.line import Line, Lines
 from kraftpy.core.groups.membership import Client
 from kraftpy.core.groups.memory import MachineMemory
 from kraftpy.core.groups.rebalance import membership_error
@@ -89,7 +89,7 @@ class _Live(Line):
         self.covered: tuple[ShareStates, int] | None = None
 
 
-class ShareGroups:
+class ShareGroups(Lines[_Live]):
     """Judges requests of share groups, and keeps their deadlines.
 
     `groups` is for reading: only committed records change it. `is_taken` tells whether an id is
@@ -106,12 +106,12 @@ class ShareGroups:
         outbox: Outbox,
         memory: MachineMemory,
     ) -> None:
+        super().__init__(outbox, _Live)
         self._config = config
         self._times = times
         self._topics = topics
         self._is_taken = is_taken
         self._timers = timers
-        self._out = outbox
         self._settings = Settings(
             config.share_max_size,
             config.share_heartbeat_interval_ms,
@@ -119,7 +119,6 @@ class ShareGroups:
             memory.has_room,
         )
         self.groups: dict[str, ShareGroup] = {}
-        self._live: dict[str, _Live] = {}
 
     def holds(self, group_id: str) -> bool:
         """Whether there is such a share group, or one is about to come or to go."""
@@ -145,32 +144,12 @@ class ShareGroups:
             if group.is_vacant:
                 del self.groups[group.group_id]
                 continue
-            live = self._live[group.group_id] = _Live(group.group_id)
+            live = self._live_of(group.group_id)
             for member_id in group.members:
                 self._start_session(live, group.group_id, member_id, now_ms)
             self._watch_states(live, group, now_ms + RETRY_MS_MIN)
 
     # -- one at a time
-
-    def submit(self, group_id: str, operation: Operation, refuse: Refuse, now_ms: int) -> None:
-        """Runs an operation on the group once nothing that may change it is in flight."""
-        live = self._live.get(group_id)
-        if live is None:
-            operation(now_ms)
-        else:
-            live.submit(operation, refuse, now_ms)
-
-    def write(
-        self,
-        group_id: str,
-        records: Collection[ShareRecord],
-        on_committed: Callable[[int], None],
-        on_failed: Callable[[ErrorCode, int], None],
-    ) -> None:
-        """Writes what changes the group; only from within an operation."""
-        live = self._live_of(group_id)
-        assert live.write is None
-        live.write = self._out.write(list(records), (group_id,), on_committed, on_failed)
 
     def landed(self, write: Write, now_ms: int) -> None:
         """The write's fate is known, its requests are answered: the next ones have their turn."""
@@ -181,24 +160,6 @@ class ShareGroups:
                 if live.write is None and group_id not in self.groups:
                     self._timers.cancel(live.states_timer)
                     del self._live[group_id]
-
-    def overdue(self, write: Write) -> None:
-        """The write takes too long: nobody waits behind it any more."""
-        for group_id in write.keys:
-            live = self._live.get(group_id)
-            if live is not None and live.write is write:
-                live.give_up()
-
-    def close(self, error: ErrorCode) -> None:
-        """Another coordinator takes over: everybody who waits is told."""
-        for live in self._live.values():
-            live.send_away(error)
-
-    def _live_of(self, group_id: str) -> _Live:
-        live = self._live.get(group_id)
-        if live is None:
-            live = self._live[group_id] = _Live(group_id)
-        return live
 
     # -- committed records
 
