@@ -48,6 +48,8 @@ from kraftpy.server.handlers.authorization.guards import (
     Check,
     Then,
     adding,
+    deny_described,
+    deny_heartbeat,
     guards,
     joined,
     leaves_open,
@@ -351,21 +353,7 @@ def consumer_group_describe(
     check: Check, request: ConsumerGroupDescribeRequest
 ) -> Generator[None, None, Any]:
     """Each group by itself."""
-    request.group_ids, denied = yield from check.split(
-        DESCRIBE, Resource.GROUP, request.group_ids, lambda name: name
-    )
-    if not denied:
-        return None
-    kind = ConsumerGroupDescribeResponse.DescribedGroup
-    return adding(
-        "groups",
-        elements(
-            list(dict.fromkeys(denied)),
-            lambda name: kind(
-                error_code=GROUP_DENIED, error_message=GROUP_DENIED.message, group_id=name
-            ),
-        ),
-    )
+    return deny_described(check, request, ConsumerGroupDescribeResponse.DescribedGroup)
 
 
 @guards(ApiKey.DELETE_GROUPS, rights="Group DELETE")
@@ -393,15 +381,4 @@ def consumer_group_heartbeat(
     check: Check, request: ConsumerGroupHeartbeatRequest
 ) -> Generator[None, None, Any]:
     """The group, then all topics that are named."""
-    error = ErrorCode.NONE
-    if not check.group(READ, request.group_id):
-        error = GROUP_DENIED
-    else:
-        for name in request.subscribed_topic_names or ():
-            yield
-            if not check.topic(DESCRIBE, name):
-                error = TOPIC_DENIED
-                break
-    if error is ErrorCode.NONE:
-        return None
-    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.message)
+    return deny_heartbeat(check, request, ConsumerGroupHeartbeatResponse)

@@ -24,6 +24,7 @@ from kraftpy.core.security.acls import CLUSTER_NAME, Operation, Resource
 from kraftpy.core.security.authorizer import View
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import RESPONSE_NAMES, ApiKey
+from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.handlers.registry import cluster_rights
 from kraftpy.server.handlers.rights import note_need
@@ -141,6 +142,40 @@ def guards(*keys: ApiKey, rights: str) -> Callable[[Guard], Guard]:
         return guard
 
     return register
+
+
+def deny_heartbeat(check: Check, request: Any, kind: Any) -> Generator[None, None, Any]:
+    """A member's: the group, then all topics that are named; the answer is of that `kind`."""
+    error = ErrorCode.NONE
+    if not check.group(Operation.READ, request.group_id):
+        error = GROUP_DENIED
+    else:
+        for name in request.subscribed_topic_names or ():
+            yield
+            if not check.topic(Operation.DESCRIBE, name):
+                error = TOPIC_DENIED
+                break
+    if error is ErrorCode.NONE:
+        return None
+    return kind(error_code=error, error_message=error.message)
+
+
+def deny_described(check: Check, request: Any, kind: Any) -> Generator[None, None, Any]:
+    """Groups of whatever type, each by itself; what is told of one is of that `kind`."""
+    request.group_ids, denied = yield from check.split(
+        Operation.DESCRIBE, Resource.GROUP, request.group_ids, lambda name: name
+    )
+    if not denied:
+        return None
+    return adding(
+        "groups",
+        elements(
+            list(dict.fromkeys(denied)),
+            lambda name: kind(
+                error_code=GROUP_DENIED, error_message=GROUP_DENIED.message, group_id=name
+            ),
+        ),
+    )
 
 
 def leaves_open(key: ApiKey, why: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from kraftpy.core.security.acls import Operation, Resource
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
-from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -30,7 +29,8 @@ from kraftpy.server.handlers.authorization.guards import (
     TOPIC_DENIED,
     Check,
     Then,
-    adding,
+    deny_described,
+    deny_heartbeat,
     guards,
     joined,
 )
@@ -43,18 +43,7 @@ def share_group_heartbeat(
     check: Check, request: ShareGroupHeartbeatRequest
 ) -> Generator[None, None, Any]:
     """The group, then all topics that are named."""
-    error = ErrorCode.NONE
-    if not check.group(READ, request.group_id):
-        error = GROUP_DENIED
-    else:
-        for name in request.subscribed_topic_names or ():
-            yield
-            if not check.topic(DESCRIBE, name):
-                error = TOPIC_DENIED
-                break
-    if error is ErrorCode.NONE:
-        return None
-    return ShareGroupHeartbeatResponse(error_code=error, error_message=error.message)
+    return deny_heartbeat(check, request, ShareGroupHeartbeatResponse)
 
 
 @guards(
@@ -65,21 +54,7 @@ def share_group_describe(
     check: Check, request: ShareGroupDescribeRequest
 ) -> Generator[None, None, Any]:
     """Each group by itself."""
-    request.group_ids, denied = yield from check.split(
-        DESCRIBE, Resource.GROUP, request.group_ids, lambda name: name
-    )
-    if not denied:
-        return None
-    kind = ShareGroupDescribeResponse.DescribedGroup
-    return adding(
-        "groups",
-        elements(
-            list(dict.fromkeys(denied)),
-            lambda name: kind(
-                error_code=GROUP_DENIED, error_message=GROUP_DENIED.message, group_id=name
-            ),
-        ),
-    )
+    return deny_described(check, request, ShareGroupDescribeResponse.DescribedGroup)
 
 
 @guards(
