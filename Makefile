@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install wheel demo cooperative report quorum test check docs bench race conformance reference consistency spark streams broken dashboards torture groups simulate clean
+.PHONY: help install wheel demo cooperative report quorum test check docs bench race conformance reference consistency spark streams franz broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -85,6 +85,9 @@ spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside
 
 streams: $(BIN)/.group-test  ## a Kafka Streams application with exactly_once_v2, through restarts and kill -9 of brokers (two minutes; ARGS="--rounds 3" for more, ARGS=--kafka with Apache Kafka; needs Java 17 and Maven)
 	$(BIN)/python -m tests.streams $(ARGS)
+
+franz: $(BIN)/.group-test  ## franz-go's own tests of share groups, groups and transactions against three nodes (two minutes; ARGS="--records 500000" for more, ARGS=--kafka with Apache Kafka; needs Go)
+	$(BIN)/python -m tests.franz $(ARGS)
 
 dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheus, load and faults, with a table (8 minutes; needs Prometheus)
 	$(BIN)/python -m tests.dashboards $(ARGS)
