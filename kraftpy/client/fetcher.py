@@ -410,16 +410,24 @@ def aborted_of(data: Any) -> list[Aborted]:
 
 
 def _batches(buf: Any, wanted: int, admission: Admission) -> tuple[list[int], int]:
-    """Positions of the admitted batches at or after offset `wanted`, and the offset behind all."""
+    """Positions of the admitted batches at or after offset `wanted`, and the offset behind all.
+
+    Raises DecodeError if offsets don't ascend. No checksum covers where a batch begins; what a bad
+    disk made of that would hide records, or show those of transactions that were aborted.
+    """
     positions = []
     position, next_offset = 0, wanted
     while position + RECORD_BATCH_OVERHEAD <= len(buf):
         header = read_batch_header(buf, position)
         if position + header.size_bytes > len(buf):
             break
-        if header.last_offset >= wanted:
-            if admission.admits(header, buf, position):
-                positions.append(position)
-            next_offset = header.last_offset + 1
+        first, last = header.base_offset, header.last_offset
+        if last < wanted or (position and first < next_offset):
+            raise DecodeError(
+                f"a batch has offsets {first} to {last} where {next_offset} and higher are due"
+            )
+        if admission.admits(header, buf, position):
+            positions.append(position)
+        next_offset = last + 1
         position += header.size_bytes
     return positions, next_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kraftpy.storage.directory import DAMAGED_SUFFIX
 from kraftpy.testing import Cluster
 from kraftpy.testing.consistency import Header, HistoryReader, HistoryWriter, crew
 from kraftpy.testing.consistency.clients import GoneError, NotDoneError, UnknownError
@@ -222,8 +224,10 @@ def test_logs_without_anything_to_damage_are_no_damage(tmp_path: Path) -> None:
     assert isinstance(flip_bits(tmp_path, rng), LeftOut)
     (folder / "00000000000000000000.log").write_bytes(b"x" * 100)
     (folder / "00000000000000000007.log").touch()
+    shutil.copytree(folder, tmp_path / f"t-0.0{DAMAGED_SUFFIX}")
     said = flip_bits(tmp_path, rng)
     assert "a bit flipped in t-0/" in said
+    assert DAMAGED_SUFFIX not in said
     assert not isinstance(said, LeftOut)
 
 

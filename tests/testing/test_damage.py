@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraftpy import client
+from kraftpy.client import Consumer
 from kraftpy.testing import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.storage import flip_bits
 from tests.replication.support import connect, log_bytes
@@ -163,16 +166,21 @@ def contents_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
+def damage(cluster: Cluster, node: int, log: str, at: int, batch: int = 1) -> None:
+    """Flips a bit in the first segment, `at` bytes into the second batch or another."""
+    with min(cluster.nodes[node].log_dir.glob(f"{log}/*.log")).open("r+b") as file:
+        data = file.read()
+        position = 0
+        for _ in range(batch):
+            position += 12 + int.from_bytes(data[position + 8 : position + 12])
+        file.seek(position + at)
+        file.write(bytes([data[position + at] ^ 1]))
+
+
 def stop_and_damage(cluster: Cluster, node: int, log: str, at: int, batch: int = 1) -> None:
-    """A byte of the second batch, or of another, where no start looks: after a clean shutdown."""
+    """Where no start looks: after a clean shutdown."""
     cluster.stop(node)
-    path = min(cluster.nodes[node].log_dir.glob(f"{log}/*.log"))
-    data = bytearray(path.read_bytes())
-    position = 0
-    for _ in range(batch):
-        position += 12 + int.from_bytes(data[position + 8 : position + 12])
-    data[position + at] ^= 1
-    path.write_bytes(data)
+    damage(cluster, node, log, at, batch)
     cluster.restart(node)
     cluster.wait_healthy()
 
@@ -251,6 +259,31 @@ def test_damage_that_a_consumer_meets() -> None:
             wait_until(is_given_up, "it is given up", 30.0)
         cluster.wait_healthy()
         assert log_bytes(cluster, first, "orders") == before
+
+
+@pytest.mark.parametrize("at", [7, 4], ids=["behind", "ahead"])
+def test_a_first_offset_that_a_consumer_of_ours_meets(at: int) -> None:
+    """No checksum covers it: whoever doesn't compare offsets goes on elsewhere in the log."""
+    with Cluster(3, internal_segment_bytes=4096, min_insync_replicas=2) as cluster:
+        fill(cluster)
+        cluster.wait_healthy()
+        leader = cluster.leader_of("orders")
+        assert leader is not None
+        damage(cluster, leader, "orders-0", at)
+
+        async def read() -> list[bytes | None]:
+            async with client.Cluster(cluster.bootstrap) as connections:
+                consumer = Consumer(connections, auto_offset_reset="earliest")
+                consumer.assign([("orders", 0)])
+                found: list[bytes | None] = []
+                async with asyncio.timeout(30):
+                    while len(found) < 40:
+                        found += [record.value for record in await consumer.poll()]
+                await consumer.close()
+                return found
+
+        assert asyncio.run(read()) == [f"{number:>500}".encode() for number in range(40)]
+        wait_until(lambda: bool(damaged_folders(cluster, leader)), "it is given up", 30.0)
 
 
 def test_damage_that_a_coordinator_has() -> None:

@@ -184,6 +184,31 @@ def test_damaged_records_are_named() -> None:
     fetch(peer, {T0: 0}, work)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [(7, 1), (0, 0), (-3, 1)], ids=["ahead", "again", "behind"]
+)
+def test_batches_whose_offsets_do_not_ascend_are_damaged(first: int, second: int) -> None:
+    """No checksum covers a batch's first offset, and all that the list of aborted says hangs on it.
+
+    The reader would be shown what was aborted, or not be shown what is there.
+    """
+    peer = Peer({"t": 1})
+    answers = [batch(first, b"a") + batch(second, b"b"), batch(0, b"a") + batch(1, b"b")]
+
+    def answer(request: Any) -> Any:
+        offset = request.topics[0].partitions[0].fetch_offset
+        return fetch_response({T0: answers.pop(0) if not offset else b""})
+
+    peer.answers[ApiKey.FETCH] = answer
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 2) == [b"a", b"b"]
+        assert fetcher.positions == {T0: 2}
+        assert not answers
+
+    fetch(peer, {T0: 0}, work)
+
+
 def test_comes_back_after_a_lost_connection_and_a_moved_leader() -> None:
     peer = Peer({"t": 1})
     good = answering({0: batch(0, b"a")})
