@@ -321,6 +321,17 @@ class Fetcher:
         return ledger.fetched(lane, end, data.high_watermark)
 
     async def _reset(self, name: Partition, offset: int) -> None:
+        """Goes elsewhere, if the leader says, too, that its log doesn't have the offset.
+
+        Who said it may have been one no longer, and lack the log's end. Raises KafkaError.
+        """
+        start = (await list_offsets(self._cluster, {name: EARLIEST}))[name]
+        end = (await list_offsets(self._cluster, {name: LATEST}))[name]
+        if start <= offset <= end:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"a replica of {name[0]}-{name[1]} lacks offset {offset}, and the leader has it",
+            )
         if self._auto_offset_reset == "none":
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -137,6 +137,20 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
     return found.pop()
 
 
+def test_a_follower_sends_nobody_elsewhere_in_the_log(
+    three: Cluster, new_topic: NewTopicMaker
+) -> None:
+    """It may lack what the leader has; whoever takes it for the leader would believe it."""
+    topic = new_topic(three)
+    leader = three.leader_of(topic)
+    for node in three.nodes:
+        expected = ErrorCode.OFFSET_OUT_OF_RANGE
+        if node != leader:
+            expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with connect(three, node) as wire:
+            assert fetch(wire, topic, 1_000).error_code == expected
+
+
 def test_a_leader_that_is_cut_off_sends_nobody_elsewhere_in_the_log(
     three: Cluster, new_topic: NewTopicMaker
 ) -> None:

@@ -239,14 +239,15 @@ class Fetch:
     ) -> ErrorCode:
         """A consumer that hears OFFSET_OUT_OF_RANGE goes elsewhere in the log, and skips records.
 
-        So a broker that is cut off from the quorum doesn't say it of an offset beyond its end: a
-        newer leader may well have it, and the client looks for that one instead. (Clients that send
-        their leader epoch, KIP-320, hear UNKNOWN_LEADER_EPOCH anyway.)
+        So only who leads says it of an offset beyond its end, and while it hears of the quorum: a
+        newer leader may well have it. A follower may be asked by a client that takes it for
+        the leader; a broker that lost the end of its logs in a crash is one. The client looks
+        for the leader instead. (Clients that send their leader epoch, KIP-320, are told by that.)
         """
         beyond = error == ErrorCode.OFFSET_OUT_OF_RANGE and (
             wanted.fetch_offset > partition.log.log_end_offset
         )
-        if beyond and not self._broker.in_touch:
+        if beyond and (partition.leadership is None or not self._broker.in_touch):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 

@@ -263,6 +263,25 @@ def test_an_offset_outside_the_log() -> None:
     fetch(peer, {T0: 3}, reset, auto_offset_reset="earliest")
 
 
+@pytest.mark.parametrize("reset", ["none", "earliest", "latest"])
+def test_an_offset_that_only_the_leader_has(reset: str) -> None:
+    """A replica that lost its log's end is asked by whoever takes it for the leader.
+
+    To go elsewhere would skip records, or have all of them come again.
+    """
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 0, LATEST: 9})
+    answers = [fetch_response({T0: b""}, error=1), fetch_response({T0: batch(8, b"a")})]
+    empty = fetch_response({T0: b""})
+    peer.answers[ApiKey.FETCH] = lambda request: answers.pop(0) if answers else empty
+
+    async def work(fetcher: Fetcher) -> None:
+        assert await values(fetcher, 1) == [b"a"]
+        assert fetcher.positions == {T0: 9}
+
+    fetch(peer, {T0: 8}, work, auto_offset_reset=reset)
+
+
 def test_dropping_every_partition_ends_the_iteration() -> None:
     peer = Peer({"t": 1})
     peer.answers[ApiKey.FETCH] = answering({0: batch(0, b"a")})
