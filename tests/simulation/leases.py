@@ -95,8 +95,10 @@ class StateReplica(OneLog):
     def _prune(self) -> None:
         """Cuts off what isn't needed, as `prune.interval.ms` has it."""
         assert self.machine is not None
-        batch = self.log.batch_before(self.machine.needed_from())
-        if batch is not None and batch.end_offset <= self.high_watermark:
+        needed_from = self.machine.needed_from()
+        batch = self.log.batch_before(needed_from)
+        # A batch that begins below may have the first record that is needed.
+        if batch is not None and batch.end_offset <= min(needed_from, self.high_watermark):
             self.log.advance_log_start(batch.end_offset)
 
     def ask(self, act: Act, key: ShareKey, answer: Answered) -> None:
