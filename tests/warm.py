@@ -55,6 +55,7 @@ _OURS = (
     "kraftpy.probe.serving",
     "kraftpy.probe.summary",
     "kraftpy.quorum.raft",
+    "kraftpy.server.node.serving",
     "kraftpy.server.node.processes",
     "kraftpy.testing.consistency.report",
     "kraftpy.testing.networks",

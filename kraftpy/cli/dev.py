@@ -242,7 +242,7 @@ def _start(supervisor: Supervisor, root: Path, configure: Callable[[], Prepared]
         prepared = configure()
         nodes = [node for node, _ in prepared.nodes]
         for node, config in prepared.nodes:
-            supervisor.start(node, config)
+            supervisor.start(node, config, several=len(nodes) > 1)
         try:
             return nodes if supervisor.wait_ready(nodes) else []
         except Failure:

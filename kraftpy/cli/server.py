@@ -80,7 +80,8 @@ def command(
         log_format=log_format or config.kraftpy_log_format,
         node_id=config.node_id,
     )
-    from kraftpy.server.node.processes import StartupError, run_node
+    from kraftpy.server.node.processes import run_node
+    from kraftpy.server.node.starting import StartupError
 
     gc.freeze()  # what is imported stays: nobody looks through it, nor copies its pages
     gc.enable()

@@ -2,8 +2,8 @@
 
 Rules:
 
-* This process imports the broker once and forks, before it has a thread or a loop: a node is up in
-  the time that it takes to open its files.
+* This process imports a node once and forks, before it has a thread or a loop. What only a broker
+  needs it imports if there are several: one by itself imports it beside its controller's start.
 * A node leaves the terminal's process group (Ctrl-C is for this process, which stops the nodes in
   order) and is killed by the kernel if this process dies.
 * A node that ends by itself or by somebody's kill is reported and not started again: who kills a
@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -36,7 +37,7 @@ from kraftpy.cli.server import load_config
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
-    from kraftpy.server.node.processes import NodeInfo
+    from kraftpy.server.node.starting import NodeInfo
 
 STOP_TIMEOUT_S = 30.0
 """A node that hands over, answers, and has a slow disk takes its time; a test adds that up."""
@@ -129,14 +130,19 @@ class Supervisor:
         self._signals.close()
         self._wakeup.close()
 
-    def start(self, node: Node, config: BrokerConfig) -> None:
-        """Forks a node; `wait_ready` waits until it serves."""
-        # Here, so that each child finds it imported.
+    def start(self, node: Node, config: BrokerConfig, *, several: bool) -> None:
+        """Forks a node, one of `several` or the only one; `wait_ready` waits until it serves."""
+        # Here, so that each child finds it imported. To look for garbage meanwhile takes an eighth
+        # of the time, and later would copy pages that processes share.
+        gc.disable()
         import kraftpy.server.node.processes
         from kraftpy.core.config.listeners import metrics_tls_settings
 
-        if len(config.voters) > 1:
-            import kraftpy.quorum.raft  # noqa: F401
+        if several:
+            import kraftpy.quorum.raft
+            import kraftpy.server.node.serving  # noqa: F401
+        gc.freeze()
+        gc.enable()
 
         node.exit_code, node.report = None, b""
         node.votes = "controller" in config.process_roles
@@ -260,7 +266,8 @@ class Supervisor:
             on_start(node, f"broker {node.id} (pid {node.pid}) has not ended")
         else:
             try:
-                self.start(node, load_config(str(node.config_path)))
+                config = load_config(str(node.config_path))
+                self.start(node, config, several=len(known) > 1)
             except Failure as failure:
                 on_start(node, failure.message)
             else:
@@ -325,7 +332,8 @@ def _be_node(
     """The child: become the node, report to the parent when it serves, never return."""
     from kraftpy.core.config import ConfigError
     from kraftpy.quorum.forking import become_child
-    from kraftpy.server.node.processes import StartupError, run_node
+    from kraftpy.server.node.processes import run_node
+    from kraftpy.server.node.starting import StartupError
 
     def tell(answer: dict[str, Any]) -> None:
         os.write(report, json.dumps(answer).encode() + b"\n")

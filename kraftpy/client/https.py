@@ -6,11 +6,14 @@ TIMEOUT_S at most. It blocks, so it's for a thread.
 
 from __future__ import annotations
 
-import http.client
 import ssl
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import http.client
 
 SIZE_MAX_BYTES = 1 << 20
 TIMEOUT_S = 10.0
@@ -28,6 +31,8 @@ def exchange(
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
     """What is answered to a GET, or to a POST if there is a body. Raises ExchangeError."""
+    import http.client  # and with it what reads mail: for those with tokens alone
+
     parts = urlsplit(url)
     deadline_s = time.monotonic() + TIMEOUT_S
     try:

@@ -18,6 +18,7 @@
     python -m tests.bench transactional-ids                        100,000 that nobody ends
     python -m tests.bench security                                 what asking for rights costs
     python -m tests.bench leases                                   what leases of records take
+    python -m tests.bench starts                                   a start, an idle node in memory
     python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
@@ -67,6 +68,7 @@ from tests.bench import (
     saturation,
     security_rows,
     spark,
+    starts,
     transaction_costs,
     transaction_rows,
     transactional_ids,
@@ -103,6 +105,7 @@ MODES = [
     "cooperative",
     "security",
     "leases",
+    "starts",
 ]
 TRANSACTIONS = "transactions"
 SECURITY = "security"
@@ -395,6 +398,8 @@ def main() -> int:
             print(figures.bench_table(authorizing.run(options.rounds or BENCH_ROUNDS)))
         elif options.mode == "leases":
             print(figures.bench_table(leases.run(options.rounds or BENCH_ROUNDS)))
+        elif options.mode == "starts":
+            print(starts.run(say))
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
-from kraftpy.server.node.processes import EXIT_BUG
+from kraftpy.server.node.serving import EXIT_BUG
 from kraftpy.testing import Broker, Cluster
 from tests.server.wire import Wire
 from tests.waiting import wait_until

@@ -29,6 +29,19 @@ def test_the_broker_and_the_package_load_no_extra() -> None:
     assert done.stdout.strip() == ""
 
 
+def test_what_is_forked_beside_a_broker_has_nothing_of_the_broker() -> None:
+    """It would have it in memory, and the broker imports it while they start."""
+    unwanted = ("kraftpy.server.broker", "kraftpy.server.handlers.table", "http.client", "difflib")
+    code = (
+        "import sys, kraftpy.server.node.processes as node;"
+        f"print(*(name for name in {unwanted!r} if name in sys.modules));"
+        "node._import_broker();"
+        "print('kraftpy.server.broker' in sys.modules, 'http.client' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["", "True False"]
+
+
 def test_heavy_modules_stay_in_their_rooms() -> None:
     """Not even lazily: whoever needs them is told to install the extra by one module."""
     rooms = {"spark", "pipeline"}

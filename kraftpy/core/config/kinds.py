@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any
 
@@ -56,6 +55,8 @@ def unknown_key(key: str, value: str | None, known: Iterable[str]) -> ConfigErro
 
 def closest(key: str, known: Iterable[str]) -> str | None:
     """The one of `known` that somebody who wrote `key` probably meant."""
+    from difflib import get_close_matches  # for mistakes alone
+
     return next(iter(get_close_matches(key[:KEY_LENGTH_MAX], known, n=1, cutoff=0.75)), None)
 
 

@@ -21,14 +21,12 @@ from kraftpy.frozen import dataclass
 LENGTH_MAX = 1024 * 1024
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
-_TOKEN = re.compile(
-    r"""(?P<blank>[\x00-\x20]+|//[^\n]*|/\*.*?\*/)
+# Compiled for those who have such a line: it takes 5 ms of each node's start otherwise.
+_PART = r"""(?P<blank>[\x00-\x20]+|//[^\n]*|/\*.*?\*/)
       | (?P<word>[A-Za-z_$\u0080-\U0010ffff][A-Za-z0-9_$.\u0080-\U0010ffff-]*)
       | "(?P<double>(?:[^"\\\n\r]|\\[^\n\r])*)"
       | '(?P<single>(?:[^'\\\n\r]|\\[^\n\r])*)'
-      | (?P<sign>[=;])""",
-    re.VERBOSE | re.DOTALL,
-)
+      | (?P<sign>[=;])"""
 _ESCAPED = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -86,9 +84,9 @@ def _entry(name: str, tokens: Iterator[tuple[str, str]]) -> LoginModule:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    position = 0
+    position, token = 0, re.compile(_PART, re.VERBOSE | re.DOTALL)
     while position < len(text):
-        match = _TOKEN.match(text, position)
+        match = token.match(text, position)
         if match is None:
             raise JaasError(
                 f"what is at character {position + 1} is neither a word nor quoted text: quote it"

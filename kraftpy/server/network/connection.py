@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,8 @@ class Scratch:
     __slots__ = ("spare", "view")
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(SCRATCH_BYTES))
+        # Of the kernel's own zeros: what is never received into takes no memory.
+        self.view = memoryview(mmap(-1, SCRATCH_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS))
         self.spare: bytearray | None = None
 
 

@@ -27,14 +27,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kraftpy.core.config import Address
 from kraftpy.events import emit
-from kraftpy.metrics.answering import answer
-from kraftpy.metrics.channel import Responder, Source
+from kraftpy.metrics.channel import Source
 from kraftpy.metrics.exporter import Exporter
-from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.quorum.forking import become_child, ignore_group_signals, log_fds
-from kraftpy.server.broker import Broker
 from kraftpy.server.network.listener import bind
-from kraftpy.server.node.metrics import BrokerNumbers
 from kraftpy.server.node.page_login import PageSecurity
 
 if TYPE_CHECKING:
@@ -220,9 +216,3 @@ def _bind(address: Address) -> socket.socket:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise
         time.sleep(_RETRY_S)
-
-
-def answer_metrics(sock: socket.socket, broker: Broker) -> Responder:
-    """Answers the exporter at the other end of `sock` for as long as the node lives."""
-    lag = LoopLag(broker.loop)
-    return answer(broker.loop, sock, BrokerNumbers(broker, lag), lag)

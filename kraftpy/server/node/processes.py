@@ -4,7 +4,8 @@ Rules that it keeps (docs/architecture.md, decision 4):
 
 * What the process is, `process.roles` says: a broker with its controller beside it, or only one of
   the two.
-* The controller is forked before this process has a loop or a thread. Both live and die together:
+* The controller is forked before this process has a loop or a thread, and before it imports what
+  only a broker needs (`serving`). Both live and die together:
   the kernel kills the controller when this process ends, and this process stops at once when its
   controller does.
 * Whatever a person can put right (a port, a folder, a setting) is a `StartupError` with a sentence
@@ -24,72 +25,50 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import uvloop
 
-from kraftpy import __version__, events
-from kraftpy.core.config import BrokerConfig, ConfigError
+from kraftpy import __version__
+from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.addresses import Listener as ListenerConfig
-from kraftpy.core.metadata import LaterReleaseError, MetadataState
-from kraftpy.core.metadata.commands import ScramUser
+from kraftpy.core.metadata import MetadataState
 from kraftpy.core.security.first_credentials import CredentialError
 from kraftpy.events import emit
-from kraftpy.metrics.channel import Responder, channel
+from kraftpy.metrics.channel import channel
 from kraftpy.metrics.users import UsersError
-from kraftpy.protocol.errors import KafkaError
-from kraftpy.quorum.client import ControllerUnavailable
 from kraftpy.quorum.controller import ControllerSettings
 from kraftpy.quorum.credentials import SECRET_NAME, Credentials, SecretUnusable, load_secret
 from kraftpy.quorum.process import (
-    GC_THRESHOLDS,
     CannotListenError,
     ControllerHandle,
     ControllerOptions,
     run_controller,
     spawn_controller,
 )
-from kraftpy.server.broker import Broker
-from kraftpy.server.handlers.table import handlers_for
 from kraftpy.server.network.listener import bind
 from kraftpy.server.network.tls_listeners import TlsListeners
-from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint, answer_metrics
+from kraftpy.server.node.exporter_process import ExporterHandle, MetricsEndpoint
 from kraftpy.server.node.exposure import tell_exposure
-from kraftpy.server.node.first_user import propose_first, read_file
+from kraftpy.server.node.first_user import read_file
 from kraftpy.server.node.metrics_door import door_of
 from kraftpy.server.node.page_login import PageSecurity
 from kraftpy.server.node.quorum_tls import link_tls
+from kraftpy.server.node.starting import Processes, Quorum, Ready, StartupError
 from kraftpy.storage.checkpoints import read_meta_properties
 from kraftpy.storage.clock import SettledClock
 from kraftpy.storage.files import StorageError
 from kraftpy.storage.manager import LogManager
 from kraftpy.tls.settings import TlsError
 
+if TYPE_CHECKING:
+    from kraftpy.server.node.serving import Serve
+
 log = logging.getLogger(__name__)
 
 METADATA_FOLDER = "__cluster_metadata-0"
-EXIT_FAILED = 1
-EXIT_BUG = 70
-
-
-class StartupError(Exception):
-    """The node can't start; the message is for the person who started it."""
-
-
-class NodeInfo(NamedTuple):
-    """A node that answers clients."""
-
-    node_id: int
-    pid: int
-    host: str
-    port: int
-    metrics: str | None
-
-
-Ready = Callable[[NodeInfo], None]
 
 
 def run_node(config: BrokerConfig, *, ready: Ready | None = None) -> int:
@@ -185,14 +164,28 @@ def _run_broker(config: BrokerConfig, ready: Ready | None) -> int:
             exporter = metrics.spawn()
         quorum = _quorum_of(config, controller)
         node = Processes(quorum, controller, exporter, own_end)
+        serve = _import_broker()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, sockets, logs, node, ready, first_users))
+            return runner.run(serve(config, sockets, logs, node, ready, first_users))
     finally:
         if exporter is not None:
             exporter.stop()
         if controller is not None:
             controller.stop()
         logs.release()
+
+
+def _import_broker() -> Serve:
+    """What a broker runs, which the processes beside it would have in memory for nothing.
+
+    The controller starts meanwhile. Nobody looks through what is imported, nor copies its pages.
+    """
+    gc.disable()
+    from kraftpy.server.node.serving import serve
+
+    gc.freeze()
+    gc.enable()
+    return serve
 
 
 def _raise_file_limit() -> None:
@@ -208,22 +201,6 @@ def _cluster_id(config: BrokerConfig) -> str | None:
         if meta is not None:
             return meta.cluster_id
     return None
-
-
-class Quorum(NamedTuple):
-    """How this node's broker reaches the controllers."""
-
-    voters: dict[int, tuple[str, int]]
-    credentials: Credentials
-
-
-class Processes(NamedTuple):
-    """What there is beside the broker; `metrics` is its end of the channel to the exporter."""
-
-    quorum: Quorum
-    controller: ControllerHandle | None
-    exporter: ExporterHandle | None
-    metrics: socket.socket | None
 
 
 def _quorum_of(config: BrokerConfig, controller: ControllerHandle | None) -> Quorum:
@@ -309,137 +286,3 @@ def _listen(listener: ListenerConfig) -> socket.socket:
             "program that uses the port (ss -ltnp shows it), or choose another one: "
             f"listeners={listener.name}://{listener.host}:PORT, or kraftpy dev --port PORT (0: any)"
         ) from error
-
-
-def _serve_metrics(node: Processes, broker: Broker) -> Responder | None:
-    if node.metrics is None or node.exporter is None:
-        return None
-    responder = answer_metrics(node.metrics, broker)
-    node.exporter.watch(broker.loop)
-    return responder
-
-
-async def _serve(
-    config: BrokerConfig,
-    sockets: list[socket.socket],
-    logs: LogManager,
-    node: Processes,
-    ready: Ready | None,
-    first_users: tuple[ScramUser, ...],
-) -> int:
-    gc.set_threshold(*GC_THRESHOLDS)
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    events.flush_with(events.calls_on(loop))
-    stopping: asyncio.Future[int] = loop.create_future()
-
-    def stop(code: int) -> None:
-        if not stopping.done():
-            stopping.set_result(code)
-
-    def controller_ended(code: int) -> None:
-        reason = f"the controller process ended (exit code {code})"
-        emit(log, logging.CRITICAL, "node-failed", node=config.node_id, reason=reason)
-        logging.shutdown()
-        # Without its controller this node is not a node; what is in the page cache stays there.
-        os._exit(EXIT_FAILED)
-
-    def fatal(error: Exception) -> None:
-        if isinstance(error, LaterReleaseError):
-            log.critical("stopping: %s", error)
-        else:
-            log.critical("stopping after an unforeseen error", exc_info=error)
-        logging.shutdown()
-        os._exit(EXIT_FAILED if isinstance(error, LaterReleaseError) else EXIT_BUG)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, 0)
-    if node.controller is not None:
-        node.controller.watch(loop, controller_ended)
-    broker = Broker(
-        config,
-        handlers=handlers_for(config),
-        logs=logs,
-        voters=node.quorum.voters,
-        credentials=node.quorum.credentials,
-        loop=loop,
-        on_fatal=fatal,
-    )
-    _reload_on_signal(loop, broker, node.exporter)
-    metrics = _serve_metrics(node, broker)
-    exporter = None if node.exporter is None else node.exporter.address
-    starting = loop.create_task(broker.start(sockets, exporter))
-    try:
-        if await _started(starting, stopping):
-            await propose_first(broker.controller, broker.metadata, first_users)
-            if metrics is not None:
-                metrics.tell_started()
-            _tell_started(broker, sockets[0], node, ready, loop.time() - began_s)
-    except (KafkaError, ControllerUnavailable, ConfigError) as error:
-        await _stop(broker, fatal)
-        raise StartupError(f"the broker can't join the quorum: {error}") from error
-    code = await stopping
-    await _stop(broker, fatal)
-    events.flush()
-    return code
-
-
-def _reload_on_signal(
-    loop: asyncio.AbstractEventLoop, broker: Broker, exporter: ExporterHandle | None
-) -> None:
-    """Has certificates loaded again by SIGHUP, where there are any."""
-    reloads = [broker.listener.tls.reload] if broker.listener.tls.by_name else []
-    if exporter is not None and exporter.has_tls:
-        reloads.append(exporter.reload)
-    if reloads:
-        loop.add_signal_handler(signal.SIGHUP, lambda: [each() for each in reloads])
-
-
-async def _started(starting: asyncio.Task[None], stopping: asyncio.Future[int]) -> bool:
-    """Waits for the start, and breaks it off when the node is to stop; whether it is complete."""
-    waiting: list[asyncio.Future[Any]] = [starting, stopping]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait([starting])
-    if starting.cancelled():
-        return False
-    starting.result()
-    return True
-
-
-def _tell_started(
-    broker: Broker, sock: socket.socket, node: Processes, ready: Ready | None, took_s: float
-) -> None:
-    host, port = sock.getsockname()[:2]
-    if ready is not None:
-        exporter_address = None if node.exporter is None else str(node.exporter.address)
-        ready(NodeInfo(broker.node_id, os.getpid(), host, port, exporter_address))
-    emit(
-        log,
-        logging.INFO,
-        "broker-started",
-        node=broker.node_id,
-        cluster=broker.cluster_id,
-        host=host,
-        port=port,
-        version=__version__,
-        seconds=took_s,
-    )
-
-
-async def _stop(broker: Broker, fatal: Callable[[Exception], None]) -> None:
-    began_s = broker.loop.time()
-    emit(log, logging.INFO, "node-stopping", node=broker.node_id)
-    try:
-        await broker.stop()
-    except Exception as error:
-        # Its threads may still be at work, and nobody would wait for them.
-        fatal(error)
-    emit(
-        log,
-        logging.INFO,
-        "node-stopped",
-        node=broker.node_id,
-        seconds=broker.loop.time() - began_s,
-    )
