@@ -257,6 +257,29 @@ def test_two_requests_of_a_lost_session_start_it_over_once(store: Store) -> None
     run(store, test)
 
 
+def test_a_leader_that_is_gone_is_told_of_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was on its way when the connection was lost isn't waited for any more."""
+
+    async def test(follower: Follower, leader: Leader) -> None:
+        follower.config = BrokerConfig.from_properties({"replica.socket.timeout.ms": "1"})
+
+        def die(_: Any) -> Any:
+            follower.dialer = Dialer(lambda _: None, lambda: None)
+            return HANG_UP
+
+        leader.answers[ApiKey.FETCH] = die
+        follower.fetcher.add(follower.partition())
+        while "has no address" not in caplog.text:
+            await asyncio.sleep(0.001)
+        assert follower.loop.time() - follower.fetcher.heard_s > 0.001
+        follower.fetcher.check()
+        assert "has not answered" not in caplog.text
+
+    run(store, test)
+
+
 def test_closing_ends_the_connection(store: Store) -> None:
     async def test(follower: Follower, leader: Leader) -> None:
         leader.script = [answer(data())]

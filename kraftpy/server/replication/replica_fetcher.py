@@ -254,6 +254,8 @@ class ReplicaFetcher:
 
     def check(self) -> None:
         """Gives up a connection on which nothing has come for `replica.socket.timeout.ms`."""
+        if self._connection is None:  # what was asked for has been given up
+            return
         silent_s = self._loop.time() - self._answered_at
         if self._in_flight and silent_s * 1000 > self._host.config.replica_socket_timeout_ms:
             self._give_up(f"it has not answered for {silent_s:.0f} s")
