@@ -1,4 +1,6 @@
-"""`kraftpy server`: one node in the foreground, configured by a server.properties file."""
+"""`kraftpy server`: one node in the foreground, configured by a server.properties file, or by its
+environment (`environment`).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kraftpy.cli import environment
 from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, TEXT, Failure, parse_key_values
 from kraftpy.cli.logs import LEVELS, log_to
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig
+    from kraftpy.server.node.starting import NodeInfo
+
+log = logging.getLogger(__name__)
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _EXIT_CODES_HELP = """\b
@@ -34,9 +40,9 @@ Exit codes:
 @click.option(
     "--config",
     "path",
-    required=True,
     metavar="FILE",
-    help="server.properties, as Kafka's or as `kraftpy dev` writes it.",
+    help="server.properties, as Kafka's or as `kraftpy dev` writes it.  [default: what the "
+    "environment says, KAFKA_LOG_DIRS for log.dirs, as in Kafka's image]",
 )
 @click.option(
     "-c",
@@ -59,7 +65,7 @@ Exit codes:
     help="Lines for people, or JSON objects.  [default: kraftpy.log.format of the file]",
 )
 def command(
-    path: str, settings: Sequence[str], log_level: str | None, log_format: str | None
+    path: str | None, settings: Sequence[str], log_level: str | None, log_format: str | None
 ) -> None:
     """Run one node until SIGTERM or Ctrl-C.
 
@@ -73,25 +79,54 @@ def command(
     gc.disable()
     from kraftpy.core.config import ConfigError
 
-    config = load_config(path, dict(parse_key_values(settings, "'-c'")))
+    changes = dict(parse_key_values(settings, "'-c'"))
+    left_alone: Sequence[str] = ()
+    if path is None:
+        config, left_alone = _of_environment(changes)
+    else:
+        config = load_config(path, changes)
     log_to(
         logging.StreamHandler(sys.stderr),
         level=log_level or config.kraftpy_log_level,
         log_format=log_format or config.kraftpy_log_format,
         node_id=config.node_id,
     )
+    if left_alone:
+        log.warning("no settings of a broker, left alone: %s", ", ".join(left_alone))
     from kraftpy.server.node.processes import run_node
     from kraftpy.server.node.starting import StartupError
 
     gc.freeze()  # what is imported stays: nobody looks through it, nor copies its pages
     gc.enable()
     try:
-        code = run_node(config)
+        code = run_node(config, ready=_tell_ready if path is None else None)
     except StartupError as error:
         raise Failure(str(error), EXIT_NOT_STARTED) from None
     except ConfigError as error:
-        raise Failure(f"{path}: {error}", EXIT_USAGE) from None
+        raise Failure(f"{path or 'the environment'}: {error}", EXIT_USAGE) from None
     click.get_current_context().exit(code)
+
+
+def _of_environment(changes: Mapping[str, str]) -> tuple[BrokerConfig, Sequence[str]]:
+    """The configuration in the environment, and the variables that are none of it."""
+    from kraftpy.core.config import BrokerConfig, ConfigError
+
+    found = environment.given(os.environ)
+    if not found.settings:
+        raise click.UsageError(
+            "name a server.properties with --config FILE, or give settings in the environment: "
+            "KAFKA_LOG_DIRS for log.dirs"
+        )
+    try:
+        return BrokerConfig.from_properties({**found.settings, **changes}), found.left_alone
+    except ConfigError as error:
+        where = f"-c {error.key}" if error.key in changes else environment.variable_of(error.key)
+        raise Failure(f"{where}: {error}", EXIT_USAGE) from None
+
+
+def _tell_ready(node: NodeInfo) -> None:
+    click.echo(environment.ready_line(node.node_id))
+    sys.stdout.flush()
 
 
 def load_config(path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:

@@ -155,8 +155,13 @@ _FETCH = (
 
 def test_compose_adds_arguments_to_the_images_entry_point(tmp_path: Path) -> None:
     """Without settings it says which are missing, to a person who forgot them."""
+    assert image_command() == ["/usr/local/bin/kraftpy-container"]
+    script = (DEPLOY / "container" / "run").read_text()
+    run_it = tmp_path / "run"
+    run_it.write_text(script.replace("/etc/kraftpy/server", f"{DEPLOY}/server"))
     done = subprocess.run(
-        [BIN / "kraftpy", *image_command()[1:-1], DEPLOY / "server.properties"],
+        ["sh", run_it, "--override=num.partitions=3"],
+        env={"PATH": f"{BIN}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
