@@ -32,7 +32,7 @@ demo: $(BIN)/.group-test  ## a year of flights through three nodes that are kill
 cooperative: $(BIN)/.group-test  ## one partition, read by one consumer, by eight, and by eight of which one is killed: how fast, and whether each key stays in order (25 s)
 	$(BIN)/python -m tests.demo.cooperative
 
-report: $(BIN)/.group-spark  ## the same flights as an activity stream into a lake, with the report of them by the hour (build/report/report.html; needs Java 17)
+report: $(BIN)/.group-spark  ## the same flights as an activity stream into a lake, with the report of them by the hour (some minutes; build/report/report.html; needs Java 17)
 	$(BIN)/python -m tests.demo.report
 
 quorum: $(BIN)/.group-test  ## three nodes in the foreground, until Ctrl-C

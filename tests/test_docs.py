@@ -35,7 +35,8 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCUMENTS = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", SPARK, PIPELINE]
 DOCUMENTS += [ROOT / "examples" / "README.md"]
 DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
-GUIDES = [README, ROOT / "docs" / "testing.md", ROOT / "docs" / "command_line.md"]
+GUIDES = [README]
+GUIDES += [ROOT / "docs" / f"{name}.md" for name in ("testing", "command_line", "migration", "faq")]
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 SECURITY = ROOT / "docs" / "security.md"
@@ -265,12 +266,17 @@ def blocks(language: str) -> list[str]:
     return [content for name, content in fenced if name == language]
 
 
+def examples() -> list[str]:
+    """Those of the guides that are tests."""
+    return [block for block in blocks("python") if "def test_" in block]
+
+
 def commands() -> list[str]:
-    """The guides' `kraftpy ...` lines, without what is piped into them and without remarks."""
+    """The guides' `kraftpy ...` lines, without what is piped in or out and without remarks."""
     found = []
     for line in "".join(blocks("")).splitlines():
         if start := re.search(r"(?:^|\| )(?=kraftpy \w)", line):
-            found.append(re.split(r" {2,}", line[start.end() :])[0])
+            found.append(re.split(r" {2,}| > ", line[start.end() :])[0])
     return list(dict.fromkeys(found))
 
 
@@ -289,7 +295,7 @@ def test_a_command_of_the_readme_is_accepted(
 ) -> None:
     """Parsed down to the last option, not run, in a folder that has the files it names."""
     monkeypatch.chdir(tmp_path)
-    for name in ("server.properties", "orders.txt"):
+    for name in ("server.properties", "orders.txt", "offsets.csv"):
         (tmp_path / name).touch()
     command: click.Command = app
     words = shlex.split(line)[1:]
@@ -402,9 +408,8 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def test_the_readme_tests_pass(tmp_path: Path) -> None:
-    examples = [block for block in blocks("python") if "def test_" in block]
-    assert len(examples) == 5
-    for number, example in enumerate(examples):
+    assert len(examples()) == 5
+    for number, example in enumerate(examples()):
         (tmp_path / f"test_readme_{number}.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--timeout=30", "--timeout-method=thread"]  # one that hangs shows where
