@@ -1,10 +1,13 @@
-"""How names and sizes are written for people, on a terminal as on a page.
+"""How names, sizes and failures are written for people, on a terminal as on a page.
 
 Anybody may have chosen a name: what can't be printed is shown as an escape.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from datetime import UTC, datetime
 
 
@@ -28,6 +31,15 @@ def size_text(size_bytes: int) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 broker`, `2,000 brokers`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def failure_text(error: OSError) -> str:
+    """The operating system's words, without the address that asyncio puts in their place."""
+    if isinstance(error, socket.gaierror):
+        return (error.strerror or str(error)).lower()
+    # A name with several addresses fails with their errors joined into one text.
+    number = error.errno or int((re.findall(r"\[Errno (\d+)\]", str(error)) or [0])[0])
+    return os.strerror(number).lower() if number else str(error) or type(error).__name__
 
 
 def time_text(time_ms: int) -> str:

@@ -23,9 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import re
-import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,6 +36,7 @@ from kraftpy.protocol.codec import decode_response, encode_request
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.sasl import SaslError
 from kraftpy.protocol.sasl.clients import LoginMaker
+from kraftpy.wording import failure_text
 
 # Lowest and highest version of each request that the modules of this package fill in and read.
 # Fetch stops at 12 and OffsetCommit at 9 because later versions name topics by id; OffsetFetch at 7
@@ -557,13 +555,9 @@ def _lost(address: str, error: OSError, hint: str = "") -> ConnectionLostError:
 
 
 def _reason(error: OSError) -> str:
-    """The operating system's words, without the address that asyncio puts in their place."""
+    """What a person reads of it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate isn't accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
-    if isinstance(error, socket.gaierror):
-        return (error.strerror or str(error)).lower()
-    # A name with several addresses fails with their errors joined into one text.
-    number = error.errno or int((re.findall(r"\[Errno (\d+)\]", str(error)) or [0])[0])
-    return os.strerror(number).lower() if number else str(error) or type(error).__name__
+    return failure_text(error)

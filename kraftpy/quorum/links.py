@@ -26,12 +26,14 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.messages import FromBroker, FromController, with_level, without_level
 from kraftpy.quorum.transport import FrameConnection
+from kraftpy.wording import failure_text
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +153,12 @@ class Links:
                         port,
                         ssl=self.credentials.client_context,
                     )
-            except (OSError, TimeoutError) as error:
-                self._failed(voter_id, str(error) or "no answer")
+            except TimeoutError:
+                self._failed(voter_id, "no answer")
+            except ssl.SSLError as error:
+                self._failed(voter_id, str(error))
+            except OSError as error:
+                self._failed(voter_id, failure_text(error))
             else:
                 try:
                     reason = await link.ended
