@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install wheel demo cooperative report quorum test check docs bench race conformance reference consistency spark streams franz broken dashboards torture groups simulate clean
+.PHONY: help install wheel demo cooperative report quorum test test-all check docs bench race conformance reference consistency spark streams franz broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -46,6 +46,9 @@ reference: WORKERS ?= auto
 # Modules as a whole, in the order that tests/order.py gives them.
 test: $(BIN)/.group-test  ## everything that needs only Python
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not conformance and not spark"
+
+test-all: test  ## make test, then the unit tests, and the README's examples on a wheel, on each Python from 3.11 on that is at hand (ARGS="--only 3.13", ARGS=--examples)
+	$(BIN)/python -m tests.pythons $(ARGS)
 
 check: $(BIN)/.group-check  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

@@ -48,6 +48,7 @@ CONTENT = {
     "quorum",
     "simulate",
     "test",
+    "test-all",
     "torture",
     "wheel",
 }
