@@ -19,6 +19,7 @@ parts, each usable by itself:
   `topic_filter`
 * parts of partitions: `shares` and `sharing` (who gets which), `ledger` (what is read and done of
   them), `claims` (telling the group), `consumer_shares` (those of one consumer)
+* `share_group`: members of share groups, who are leased single records
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from kraftpy.client.producer import Producer, SendManyError, UnknownPartitionError
     from kraftpy.client.rebalance_listener import RebalanceListener
     from kraftpy.client.security_settings import parse_security
+    from kraftpy.client.share_group.consumer import ShareConsumer
+    from kraftpy.client.share_group.leased import ShareRecord
     from kraftpy.client.simple_consumer import SimpleConsumer
     from kraftpy.client.streams import RecordStream
     from kraftpy.client.topic_filter import TopicFilter
@@ -70,6 +73,8 @@ __all__ = [
     "RecordMetadata",
     "RecordStream",
     "SendManyError",
+    "ShareConsumer",
+    "ShareRecord",
     "SimpleConsumer",
     "TopicFilter",
     "TransactionalProducer",
@@ -102,6 +107,8 @@ _HOMES = {
     "RecordMetadata": "batches",
     "RecordStream": "streams",
     "SendManyError": "producer",
+    "ShareConsumer": "share_group.consumer",
+    "ShareRecord": "share_group.leased",
     "SimpleConsumer": "simple_consumer",
     "TopicFilter": "topic_filter",
     "TransactionalProducer": "transactional_producer",

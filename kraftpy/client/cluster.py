@@ -24,7 +24,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -384,6 +384,20 @@ class Cluster:
                 ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader"
             )
         return leader
+
+    def learn_leader(self, topic: str, partition: int, leader: int, epoch: int) -> bool:
+        """Believes a broker that says who leads a partition, if that is newer than what is known.
+
+        Whether it did.
+        """
+        info = self.topics.get(topic)
+        known = None if info is None else info.partitions.get(partition)
+        if info is None or known is None:
+            return False
+        if leader not in self.brokers or epoch <= known.leader_epoch:
+            return False
+        info.partitions[partition] = replace(known, leader=leader, leader_epoch=epoch)
+        return True
 
 
 def _topic_info(topic: Any, known: TopicInfo | None, now: float) -> TopicInfo:

@@ -134,9 +134,9 @@ class FetchedRecords:
     def _handed_out(self, name: Partition, record: Record) -> ConsumerRecord[Any, Any]:
         key, value = record.key, record.value
         if self._key_deserializer is not None and key is not None:
-            key = _deserialized(self._key_deserializer, key, "key", name, record.offset)
+            key = deserialized(self._key_deserializer, key, "key", name, record.offset)
         if self._value_deserializer is not None and value is not None:
-            value = _deserialized(self._value_deserializer, value, "value", name, record.offset)
+            value = deserialized(self._value_deserializer, value, "value", name, record.offset)
         return ConsumerRecord(*name, record.offset, record.timestamp, key, value, record.headers)
 
 
@@ -150,7 +150,7 @@ class _Chunk:
         self.taken = 0
 
 
-def _deserialized(
+def deserialized(
     deserializer: Deserializer, data: bytes, field: str, name: Partition, offset: int
 ) -> Any:
     try:

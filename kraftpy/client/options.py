@@ -6,11 +6,14 @@ Their names and defaults are those of the classes; what is left out there is lef
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.interceptors import ProducerInterceptor
+
+if TYPE_CHECKING:
+    from kraftpy.client.share_group.acknowledgements import AcknowledgementCallback
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
 """Topic, serialized key and number of partitions to a partition; None leaves it to the default."""
@@ -64,3 +67,16 @@ class ConsumerOptions(TypedDict, total=False):
     max_num_ranges_to_commit: int
     explicit_done: bool
     share_host: str
+
+
+class ShareConsumerOptions(TypedDict, total=False):
+    """What `ShareConsumer` takes beside its group and deserializers."""
+
+    share_acknowledgement_mode: str
+    share_acquire_mode: str
+    acknowledgement_callback: AcknowledgementCallback | None
+    max_poll_records: int
+    max_poll_interval_ms: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int

@@ -13,12 +13,16 @@ from kraftpy.client import (
     Cluster,
     Consumer,
     ConsumerRecord,
+    KafkaError,
     OffsetAndMetadata,
+    Partition,
     Producer,
     ProducerInterceptor,
     ProducerRecord,
     RecordMetadata,
     RecordStream,
+    ShareConsumer,
+    ShareRecord,
     TopicFilter,
     TransactionalProducer,
 )
@@ -129,3 +133,19 @@ async def consuming(cluster: Cluster) -> AsyncIterator[str]:
     for plain_record in await Consumer(cluster).poll():
         yield plain_record.value  # type: ignore[misc]
     Consumer(cluster, groupid="g")  # type: ignore[call-overload]
+
+
+async def sharing(cluster: Cluster) -> AsyncIterator[str]:
+    """The same of records that are leased one by one."""
+    async with ShareConsumer(cluster, group_id="g", value_deserializer=from_bytes) as consumer:
+        assert_type(consumer, ShareConsumer[bytes, Order])
+        consumer.subscribe(["t"])
+        async for record in consumer:
+            assert_type(record, ShareRecord[bytes, Order])
+            assert_type(record.delivery_count, int)
+            if record.value is not None:
+                yield record.value.drink
+            consumer.release(record)
+        assert_type(await consumer.commit(), dict[Partition, KafkaError | ConnectionError | None])
+    ShareConsumer(cluster)  # type: ignore[call-overload]
+    ShareConsumer(cluster, group_id="g", auto_offset_reset="earliest")  # type: ignore[call-overload]
