@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -23,7 +23,8 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
+from kraftpy.client.group_info import SHARE
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -42,7 +43,7 @@ def offsets() -> None:
 def show(
     name: str, scopes: Sequence[Scope], brokers: Brokers, timeout_ms: int, output: str
 ) -> None:
-    """Show the offsets that a group has committed.
+    """Show the offsets that a group has committed; of a share group, where it begins.
 
     EPOCH is the leader epoch of the last record read, if the consumer named it.
     """
@@ -53,7 +54,8 @@ def show(
             committed = await admin.committed(name)
             if not committed:
                 try:
-                    await admin.describe_group(name)
+                    if (await admin.describe_group(name)).type == SHARE:
+                        committed = await _share_starts(admin, name)
                 except KafkaError as error:
                     raise group_failure(name, error) from None
         shown = [each for each in committed.items() if in_scope(each[0], scopes)]
@@ -99,6 +101,8 @@ def delete(
 ) -> None:
     """Forget a group's offsets of topics that it does not read.
 
+    Of a share group, which must have no members, all that it has done of whole topics.
+
     \b
     kraftpy group offsets delete kitchen -t orders -t payments:0,1
     """
@@ -107,9 +111,15 @@ def delete(
         async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             partitions = await partitions_in(cluster, scopes)
+            results: Mapping[Partition, KafkaError | None]
             try:
                 committed = await admin.committed(name)
-                results = await admin.delete_offsets(name, partitions)
+                if not committed and (await admin.describe_group(name)).type == SHARE:
+                    committed, results = await _delete_share_offsets(
+                        admin, name, scopes, partitions
+                    )
+                else:
+                    results = await admin.delete_offsets(name, partitions)
             except KafkaError as error:
                 raise group_failure(name, error) from None
         rows: list[dict[str, Any]] = []
@@ -128,6 +138,29 @@ def delete(
         _raise_refusals(name, [each for each in results.values() if each is not None])
 
     run_client(run())
+
+
+async def _share_starts(admin: GroupAdmin, name: str) -> dict[Partition, CommittedOffset]:
+    starts = await admin.share_offsets(name)
+    return {
+        each: CommittedOffset(start.offset, start.leader_epoch, "")
+        for each, start in starts.items()
+    }
+
+
+async def _delete_share_offsets(
+    admin: GroupAdmin, name: str, scopes: Sequence[Scope], partitions: Sequence[Partition]
+) -> tuple[dict[Partition, CommittedOffset], dict[Partition, KafkaError | None]]:
+    """Where the group began, and what became of that."""
+    for scope in scopes:
+        if scope.partitions:
+            raise click.UsageError(
+                f"{name!r} is a share group, which forgets whole topics: -t {scope.topic}"
+            )
+    starts = await _share_starts(admin, name)
+    known = {topic for topic, _ in starts}.intersection(scope.topic for scope in scopes)
+    results = await admin.delete_share_offsets(name, known) if known else {}
+    return starts, {each: results.get(each[0]) for each in partitions}
 
 
 def _raise_refusals(name: str, errors: Sequence[KafkaError]) -> None:

@@ -8,6 +8,8 @@ Rules:
   changed meanwhile stays as it is and is reported.
 * An offset outside the log is moved to its nearest end, and that is said.
 * The text that was committed with an offset stays, unless --metadata or the file has another one.
+* A share group is moved by where it begins: what it has done behind that is forgotten. It has no
+  texts, and its coordinator compares nothing with what was shown.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from kraftpy.cli.offset_spec import OffsetSpec, Position, resolve
 from kraftpy.cli.offsets_file import OffsetsFileError, WrittenOffset, offsets_csv, read_offsets
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.group_admin import GroupAdmin
-from kraftpy.client.group_info import GroupInfo
+from kraftpy.client.group_info import SHARE, GroupInfo
 from kraftpy.client.offsets import (
     EARLIEST,
     LATEST,
@@ -63,6 +65,7 @@ Where to (--to), for each partition:
   @1700000000000, @2023-11-14T22:13:20Z
                 the first record at or after a time: milliseconds since 1970, or
                 ISO 8601 (local time unless it names a zone)
+  @-90m         the first record of the last 90 minutes; or s, h, d
 """
 
 
@@ -113,6 +116,8 @@ def seek(
 ) -> None:
     """Let a group go on from other offsets. It must have no members meanwhile.
 
+    A share group begins there, and what it has done of the records behind is forgotten.
+
     \b
     kraftpy group seek kitchen --to start --dry-run
     kraftpy group seek kitchen --to @2026-01-31T12:00:00Z -t orders:0,1
@@ -131,7 +136,9 @@ def seek(
         async with brokers.connect(timeout_ms) as cluster:
             admin = GroupAdmin(cluster, timeout_ms=timeout_ms)
             try:
-                before = await _before(admin, name)
+                info = await _group(admin, name)
+                is_share = _is_share(info, metadata)
+                before = await _before(admin, name, is_share)
                 if not ways:
                     _export(name, {n: o for n, o in before.items() if in_scope(n, scopes)}, output)
                     return
@@ -144,14 +151,14 @@ def seek(
                     None if given is None else {each: to.offset for each, to in given.items()},
                     scopes,
                 )
-                plan = _with_texts(offsets, before, given or {}, metadata)
+                plan = _with_texts(offsets, before, {} if is_share else given or {}, metadata)
                 if export:
                     _export(name, plan, output)
                     return
-                members = await _members(admin, name)
+                members = info if info is not None and info.members else None
                 errors = {}
                 if not members and not dry_run:
-                    errors = await _carry_out(admin, name, plan, before)
+                    errors = await _carry_out(admin, name, plan, before, is_share)
             except KafkaError as error:
                 raise group_failure(name, error) from None
         if members and not dry_run:
@@ -186,7 +193,12 @@ def _read(file: IO[bytes], group_id: str) -> dict[Partition, WrittenOffset]:
         ) from None
 
 
-async def _before(admin: GroupAdmin, name: str) -> dict[Partition, OffsetAndMetadata]:
+async def _before(
+    admin: GroupAdmin, name: str, is_share: bool
+) -> dict[Partition, OffsetAndMetadata]:
+    if is_share:
+        starts = await admin.share_offsets(name)
+        return {each: OffsetAndMetadata(start.offset) for each, start in starts.items()}
     committed = await admin.committed(name)
     return {
         each: OffsetAndMetadata(found.offset, found.metadata) for each, found in committed.items()
@@ -262,15 +274,20 @@ async def _inside(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Par
     return plan
 
 
-async def _members(admin: GroupAdmin, name: str) -> GroupInfo | None:
-    """The group, if it has members."""
+def _is_share(info: GroupInfo | None, metadata: str | None) -> bool:
+    found = info is not None and info.type == SHARE
+    if found and metadata is not None:
+        raise click.UsageError("--metadata does not go with share groups, which keep no texts")
+    return found
+
+
+async def _group(admin: GroupAdmin, name: str) -> GroupInfo | None:
     try:
-        info = await admin.describe_group(name)
+        return await admin.describe_group(name)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:  # the commit makes it
             return None
         raise
-    return info if info.members else None
 
 
 def _has_members(name: str, info: GroupInfo) -> Failure:
@@ -289,7 +306,12 @@ async def _carry_out(
     name: str,
     plan: Mapping[Partition, OffsetAndMetadata],
     before: Mapping[Partition, OffsetAndMetadata],
+    is_share: bool,
 ) -> dict[Partition, KafkaError]:
+    if is_share:
+        # Also where the offset stays: what was done behind it is to be forgotten.
+        starts = {each: to.offset for each, to in plan.items()}
+        return await admin.alter_share_offsets(name, starts)
     changed = {each: to for each, to in plan.items() if before.get(each) != to}
     expected = {each: before[each].offset if each in before else -1 for each in changed}
     errors = await admin.commit(name, changed, expected)

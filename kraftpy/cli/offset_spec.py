@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import KafkaError
 
 _KNOWN_TIMEOUT_MS = 1_000
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 OFFSET_HELP = """\b
 Offsets (-o), for each partition:
@@ -27,6 +29,7 @@ Offsets (-o), for each partition:
   @1700000000000, @2023-11-14T22:13:20Z
                 the first record at or after a time: milliseconds since 1970, or
                 ISO 8601 (local time unless it names a zone)
+  @-90m         the first record of the last 90 minutes; or s, h, d
   :end          behind any of these, or alone: stop at what is the end now
 """
 
@@ -81,11 +84,15 @@ class Position(click.ParamType):  # type: ignore[type-arg]
 def _parse_time(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
+    ago = re.fullmatch(r"-([0-9]{1,9})([smhd])", text)
+    if ago is not None:
+        return max(0, int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000))
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise OffsetError(
-            f"'@{text}' is neither milliseconds since 1970 nor ISO 8601 like @2023-11-14T22:13:20Z"
+            f"'@{text}' is neither milliseconds since 1970 nor ISO 8601 like "
+            "@2023-11-14T22:13:20Z, nor a time ago like @-90m"
         ) from None
 
 

@@ -201,6 +201,61 @@ class GroupAdmin(Admin):
         request = kinds([kinds.DescribeShareGroupOffsetsRequestGroup(group_id, None)])
         return (await self._ask_coordinator(group_id, request, take))[0]
 
+    async def alter_share_offsets(
+        self, group_id: str, offsets: Mapping[Partition, int]
+    ) -> dict[Partition, KafkaError]:
+        """Has a share group go on from these offsets; the partitions that were refused, and why.
+
+        What it has done of them behind an offset is forgotten. The group is made if there is none.
+        KafkaError: NON_EMPTY_GROUP.
+        """
+        kinds = messages.AlterShareGroupOffsetsRequest
+        topics = [
+            kinds.AlterShareGroupOffsetsRequestTopic(
+                topic,
+                [
+                    kinds.AlterShareGroupOffsetsRequestPartition(number, offsets[topic, number])
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(sorted(offsets)).items()
+        ]
+
+        def take(response: Any) -> dict[Partition, KafkaError]:
+            check(response.error_code, response.error_message)
+            return {
+                (topic.topic_name, each.partition_index): KafkaError(
+                    error_code(each.error_code), each.error_message
+                )
+                for topic in response.responses
+                for each in topic.partitions
+                if each.error_code
+            }
+
+        return (await self._ask_coordinator(group_id, kinds(group_id, topics), take))[0]
+
+    async def delete_share_offsets(
+        self, group_id: str, topics: Iterable[str]
+    ) -> dict[str, KafkaError | None]:
+        """Forgets what a share group has done of topics; for each None or its error.
+
+        It begins there anew if it reads them again. KafkaError: GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        kinds = messages.DeleteShareGroupOffsetsRequest
+
+        def take(response: Any) -> dict[str, KafkaError | None]:
+            check(response.error_code, response.error_message)
+            return {
+                each.topic_name: KafkaError(error_code(each.error_code), each.error_message)
+                if each.error_code
+                else None
+                for each in response.responses
+            }
+
+        names = [kinds.DeleteShareGroupOffsetsRequestTopic(topic) for topic in sorted(set(topics))]
+        return (await self._ask_coordinator(group_id, kinds(group_id, names), take))[0]
+
     async def delete_group(self, group_id: str) -> None:
         """Deletes a group with its offsets; KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
 

@@ -483,23 +483,74 @@ def test_without_a_broker() -> None:
     assert "kraftpy dev" in failure("group", "list", code=3)
 
 
-def test_share_groups_are_shown(group: Callable[..., str], kraftpy: Broker, topic: str) -> None:
-    name = f"share-{topic}"
+@pytest.fixture
+def shares(kraftpy: Broker, topic: str) -> Iterator[Shares]:
+    """A share group that begins at 3 and 10, without members."""
     with Wire(kraftpy.host, kraftpy.port) as wire:
-        shares = Shares(wire, topic, name)
-        assert shares.alter({0: 0, 1: 0}).error_code == 0
-        shares.joined("cook")
-        assert [name, "share", "Stable", "1"] in map(
-            str.split, group("list", "--type", "share").splitlines()
-        )
-        assert name not in group("list", "--type", "consumer")
-        (told,) = json.loads(group("describe", name, "-o", "json"))
-        assert (told["type"], told["state"], told["assignor"]) == ("share", "Stable", "simple")
-        assert [member["member"] for member in told["members"]] == ["cook"]
-        ends = {each["partition"]: each["end"] for each in told["partitions"]}
-        lags = {each["partition"]: each["lag"] for each in told["partitions"]}
-        assert lags == ends
-        assert name in group("describe", name)
-        shares.left("cook")
+        group = Shares(wire, topic, f"share-{topic}")
+        assert group.alter({0: 3, 1: 10}).error_code == 0
+        yield group
+
+
+def test_share_groups_are_shown(
+    group: Callable[..., str], fail: Callable[..., str], shares: Shares
+) -> None:
+    name = shares.name
+    shares.joined("cook")
+    assert [name, "share", "Stable", "1"] in map(
+        str.split, group("list", "--type", "share").splitlines()
+    )
+    assert name not in group("list", "--type", "consumer")
+    (told,) = json.loads(group("describe", name, "-o", "json"))
+    assert (told["type"], told["state"], told["assignor"]) == ("share", "Stable", "simple")
+    assert [member["member"] for member in told["members"]] == ["cook"]
+    assert [(row["offset"], row["lag"]) for row in told["partitions"]] == [(3, 27), (10, 20)]
+    assert name in group("describe", name)
+    assert "has members: stop them first" in fail("delete", name)
+    assert "in use: first stop" in fail("seek", name, "--to", "start")
+    assert "has members" in fail("offsets", "delete", name, "-t", shares.topic)
+    shares.left("cook")
     assert "deleted" in group("delete", name)
     assert name not in group("list")
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        (("--to", "start"), [0, 0]),
+        (("--to", "end"), [30, 30]),
+        (("--to", "-4"), [26, 26]),
+        (("--to", "7"), [7, 7]),
+        (("--to", "@1700000000012"), [12, 12]),
+        (("--to", "@-1h"), [30, 30]),
+        (("--shift", "5"), [8, 15]),
+    ],
+)
+def test_share_groups_seek(
+    group: Callable[..., str], shares: Shares, to: tuple[str, ...], expected: list[int]
+) -> None:
+    rows = moves(group("seek", shares.name, *to))
+    assert rows == [["0", "3", str(expected[0])], ["1", "10", str(expected[1])]]
+    assert [start for start, _ in shares.offsets().values()] == expected
+
+
+def test_share_groups_take_back_what_they_exported(
+    group: Callable[..., str], kraftpy: Broker, shares: Shares, tmp_path: Path
+) -> None:
+    topic, name = shares.topic, shares.name
+    csv, document = tmp_path / "a.csv", tmp_path / "a.json"
+    csv.write_text(group("seek", name, "--export"))
+    assert csv.read_text() == f"{topic},0,3\n{topic},1,10\n"
+    document.write_text(group("offsets", "show", name, "-o", "json"))
+    for file in (csv, document):
+        group("seek", name, "--to", "end", "-t", topic)
+        assert moves(group("seek", name, "--file", str(file), "--dry-run"))[0] == ["0", "30", "3"]
+        group("seek", name, "--file", str(file))
+        assert group("seek", name, "--export") == csv.read_text()
+    wrong = ("group", "seek", name, "--to", "end", "--metadata", "x")
+    done = run_command(*wrong, bootstrap=kraftpy.bootstrap)
+    assert (done.returncode, b"does not go with share groups" in done.stderr) == (2, True)
+    deleted = group("offsets", "delete", name, "-t", topic)
+    assert [line.split()[2] for line in deleted.splitlines()[1:]] == ["deleted"] * 2
+    assert not shares.offsets()
+    assert group("offsets", "delete", name, "-t", topic).split()[-1] == "none"

@@ -17,6 +17,7 @@ from kraftpy.client.group_admin import GroupAdmin
 from kraftpy.client.share_group.consumer import ShareConsumer
 from kraftpy.client.share_group.leased import ShareRecord
 from kraftpy.client.transactional_producer import TransactionalProducer
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from tests.clients.driver import Driver, numbered
 
 TIMEOUT_S = 40
@@ -228,3 +229,26 @@ async def test_a_fetch_leases_as_many_as_asked_for(
     ):
         assert len(await take(consumer, 7)) == 7
         assert len(await other.poll(500)) == 100 - most.pop()
+
+
+async def test_a_group_begins_where_an_operator_says(
+    bootstrap: str, reference: Driver, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    reference.produce(topic, numbered(10))
+    async with Cluster(bootstrap) as cluster:
+        admin = GroupAdmin(cluster)
+        async with sharing(bootstrap, topic) as consumer:
+            assert len(await take(consumer, 10)) == 10
+            with pytest.raises(KafkaError) as refused:
+                await admin.alter_share_offsets(topic, {(topic, 0): 7})
+            assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+        refusals = await admin.alter_share_offsets(topic, {(topic, 0): 7, (topic, 5): 0})
+        codes = {name: error.code for name, error in refusals.items()}
+        assert codes == {(topic, 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        async with sharing(bootstrap, topic) as consumer:
+            assert sorted(counts(await take(consumer, 3))) == [7, 8, 9]
+        assert await admin.delete_share_offsets(topic, [topic]) == {topic: None}
+        assert await admin.share_offsets(topic) == {}
+        async with sharing(bootstrap, topic) as consumer:
+            assert len(await take(consumer, 10)) == 10

@@ -36,7 +36,17 @@ def test_offsets(text: str, spec: OffsetSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "begin", "--5", "5-", "1.5", "+", "-", "@", "@noon", "1" * 19]
+    ("text", "value"),
+    [("@-30s", 1_699_999_970_000), ("@-90m", 1_699_994_600_000), ("@-1d", 1_699_913_600_000)],
+)
+def test_times_ago(text: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_spec.time, "time", lambda: 1_700_000_000.0)
+    assert parse_offset(text) == OffsetSpec("time", value)
+    assert parse_offset("@-999999999d") == OffsetSpec("time", 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "begin", "--5", "5-", "1.5", "+", "-", "@", "@noon", "@-5", "@5m", "1" * 19]
 )
 def test_invalid_offsets(text: str) -> None:
     with pytest.raises(OffsetError, match=r"is none of start, end|is neither milliseconds"):
