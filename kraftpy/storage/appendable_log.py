@@ -81,7 +81,8 @@ class AppendableLog(ReadableLog):
     `appended_bytes` counts from when the log was opened, and never back. `stored` says whether it
     has a folder; the first append makes one. The recovery point's file may promise up to
     `checkpointed_recovery_point`, and so may one that is being written. `topic_id` is None if the
-    file with it was lost; `topic_id_checked`: it had a checksum.
+    file with it was lost; `topic_id_checked`: it had a checksum. `start_watchers` are called when
+    the log start has moved.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class AppendableLog(ReadableLog):
         "partition",
         "producers",
         "recovery_point",
+        "start_watchers",
         "stored",
         "topic",
         "topic_id",
@@ -167,6 +169,7 @@ class AppendableLog(ReadableLog):
         self._latest_epoch = leader_epochs.latest
         self._epoch_file_lock = threading.Lock()
         self._sealed_unflushed = unflushed
+        self.start_watchers: tuple[Callable[[], None], ...] = ()
         self.stored = stored
         self._folder_unsynced = self._parent_unsynced = False
         self._generation = 0

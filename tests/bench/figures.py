@@ -126,6 +126,11 @@ _LEASES = (
     _less("leases: acknowledge a run", "µs", 30, 15),
     _less("leases: a change is written", "µs"),
     _less("leases: 2,000, every second one finished", "KiB", 120, 80),
+    _less("leases: acquire 2,000 single records at once", "ms", 5),
+    _less("leases: acknowledge 2,000 single records at once", "ms", 5),
+    _less("leases: acknowledge 4,000 records, each with a type of its own", "ms"),
+    _less("leases: a change of 4,000 batches is written", "ms", 5),
+    _less("share coordinator: takes in 4,000 batches", "ms", 5),
 )
 
 FIGURES = {

@@ -3,12 +3,17 @@
 2,000 records are leased and every second one is accepted, so that no two runs touch that are alike:
 that is the longest table that there can be with `group.share.partition.max.record.locks` as it is.
 There one run is acquired, acknowledged and written at a time.
+
+Besides, what takes longest at once, on a table with as many record locks as there may be: nobody
+else is served by a broker meanwhile (decision 10).
 """
 
 from __future__ import annotations
 
 import time
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 from kraftpy.core.leases import (
     Acknowledgement,
@@ -18,11 +23,18 @@ from kraftpy.core.leases import (
     LeaseTable,
     ReadBatch,
 )
+from kraftpy.core.leases.share_state import ShareState
+from kraftpy.core.leases.state_records import Snapshot, Update
 from tests.bench.figures import Values
 
 ACQUIRE = "leases: acquire a run"
 ACKNOWLEDGE = "leases: acknowledge a run"
 WRITTEN = "leases: a change is written"
+ACQUIRE_ALL = "leases: acquire 2,000 single records at once"
+ACKNOWLEDGE_ALL = "leases: acknowledge 2,000 single records at once"
+TYPES_ALL = "leases: acknowledge 4,000 records, each with a type of its own"
+WRITTEN_ALL = "leases: a change of 4,000 batches is written"
+STATE_ALL = "share coordinator: takes in 4,000 batches"
 MEMORY = "leases: 2,000, every second one finished"
 
 LOCKS = 2_000
@@ -59,7 +71,7 @@ def round_of() -> dict[str, float]:
     for offset in range(0, LOCKS, 2):
         _say(table, AcknowledgeType.RELEASE, offset)
     acquire_s = acknowledge_s = written_s = 0.0
-    clock = time.perf_counter
+    clock = time.thread_time
     for _ in range(LOCKS // 2):
         started_at = clock()
         asked = table.next_available(LOCKS)
@@ -87,10 +99,54 @@ def round_of() -> dict[str, float]:
     }
 
 
+def _all(count: int) -> LeaseTable:
+    """A table with all records leased to one member."""
+    table = LeaseTable(_LIMITS._replace(max_record_locks=count), 0)
+    demand = _ALL._replace(max_records=count)
+    table.acquire("member", 0, [ReadBatch(0, count - 1)], count, demand, 0)
+    return table
+
+
+def _longest() -> dict[str, float]:
+    """What takes longest, ms."""
+    took: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        started_at = time.thread_time()
+        done = work()
+        took[name] = (time.thread_time() - started_at) * 1e3
+        return done
+
+    table, single = _all(2 * LOCKS), range(0, 2 * LOCKS, 2)
+    for offset in range(1, 2 * LOCKS, 2):
+        _say(table, AcknowledgeType.ACCEPT, offset)
+    given_back = [Acknowledgement(offset, offset, (AcknowledgeType.RELEASE,)) for offset in single]
+    error = timed(ACKNOWLEDGE_ALL, lambda: table.acknowledge("member", given_back, 0))
+    change = table.take_change()
+    assert not error
+    assert change is not None
+    table.committed(change.number)
+    log = [ReadBatch(0, 2 * LOCKS - 1)]
+    acquired = timed(ACQUIRE_ALL, lambda: table.acquire("member", 0, log, 2 * LOCKS, _ALL, 0))
+    assert len(acquired) == LOCKS
+    table = _all(2 * LOCKS)
+    types = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE) * LOCKS
+    said = [Acknowledgement(0, 2 * LOCKS - 1, tuple(map(int, types)))]
+    error = timed(TYPES_ALL, lambda: table.acknowledge("member", said, 0))
+    change = table.take_change()
+    assert not error
+    assert change is not None
+    timed(WRITTEN_ALL, lambda: table.committed(change.number))
+    state = ShareState(Snapshot(0, 0, 0, 0, 0, 0, 0, change.batches[1:]))
+    update = Update(0, 0, -1, 0, tuple(each._replace(deliveries=2) for each in change.batches))
+    timed(STATE_ALL, lambda: state.apply(update))
+    return took
+
+
 def run(rounds: int) -> Values:
     """All figures of so many rounds."""
     values: Values = {}
     for _ in range(rounds):
-        for name, value in round_of().items():
+        for name, value in (round_of() | _longest()).items():
             values.setdefault(name, []).append(value)
     return values

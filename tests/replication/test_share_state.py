@@ -20,7 +20,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
 from kraftpy.core.leases.share_state import Summary
 from kraftpy.core.leases.state_records import ShareKey
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.api import ApiKey

@@ -24,6 +24,7 @@ from tests.server.shares import (
     begin,
     values,
 )
+from tests.server.test_offsets import delete_before
 from tests.server.wire import Wire, produce
 from tests.waiting import wait_until
 
@@ -109,6 +110,22 @@ def test_what_is_released_wakes_another_member(broker: Broker, group: Group) -> 
         # So does whoever leaves; that isn't a delivery. (Trap 10)
         ben.send_fetch(wait_ms=10_000)
     assert ben.receive_fetch()[group.partition].runs == [(0, 0, 1)]
+
+
+def test_records_that_are_deleted_make_room_for_who_waits(broker: Broker, group: Group) -> None:
+    """Nothing is appended meanwhile: the log's start alone wakes the fetch."""
+    configure(group, "share.partition.max.record.locks", "100")
+    configure(group, "share.record.lock.duration.ms", "60000")
+    for number in range(120):
+        group.append(str(number))
+    with Wire(broker.host, broker.port) as other:
+        ann, ben = group.member(wire=other), group.member("ben")
+        assert ann.fetch(group.partition, wait_ms=5_000)[group.partition].runs == [(0, 99, 1)]
+        ben.send_fetch(group.partition, wait_ms=20_000)
+        began_s = time.monotonic()
+        assert delete_before(other, group.topic, 10).low_watermark == 10
+        assert ben.receive_fetch()[group.partition].runs == [(100, 109, 1)]
+    assert time.monotonic() - began_s < 10
 
 
 def test_what_is_not_answered_in_time_goes_to_others(group: Group) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kraftpy.core.leases import Change, LeaseTable, RecordState, StateBatch, table
+from kraftpy.core.leases import Change, LeaseTable, RecordState, StateBatch
+from kraftpy.core.leases.dealing import Dealer
 from kraftpy.core.leases.runs import ARCHIVED, AVAILABLE, IN_TRANSITION
 from kraftpy.core.leases.state import ShareStateMachine
 from kraftpy.core.producers import ProducerStateManager
@@ -66,9 +67,10 @@ def test_a_seed_with_leases_is_one_run() -> None:
     assert simulate_leases(3) == simulate_leases(3)
 
 
-def _lease_shortly(self: Any, of: LeaseTable, member: str, demand: Any, deadline_ms: int) -> None:
+def _lease_shortly(self: Any, of: LeaseTable, *rest: Any) -> None:
     """A lease is over soon."""
-    _init(self, of, member, demand, deadline_ms - of.limits.lock_ms + 10)
+    *others, deadline_ms = rest
+    _init(self, of, *others, deadline_ms - of.limits.lock_ms + 10)
 
 
 def _expire_all(self: LeaseTable, now_ms: int) -> int:
@@ -116,12 +118,12 @@ def _write_for_anybody(
     return _write(self, token, key, write, now_ms)
 
 
-_init = table._Dealer.__init__
+_init = Dealer.__init__
 _expire, _take_change, _load = LeaseTable.expire, LeaseTable.take_change, LeaseTable._load
 _write = ShareStateMachine.write
 
 REMOVALS: dict[str, tuple[Removal, str]] = {
-    "lease_twice": ((table._Dealer, "__init__", _lease_shortly), "has it"),
+    "lease_twice": ((Dealer, "__init__", _lease_shortly), "has it"),
     "a deadline while an accept is written": ((LeaseTable, "expire", _expire_all), "deals"),
     "ack_unpersisted": ((LeaseTable, "take_change", _write_no_accepts), "it isn't written"),
     "gap_skipped": ((LeaseTable, "_load", _load_without_gaps), "begins"),

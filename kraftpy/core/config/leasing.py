@@ -15,7 +15,7 @@ from kraftpy.core.config.broker import BrokerConfig
 from kraftpy.core.config.group_resource import GROUP_SETTINGS
 from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.settings import parse_value
-from kraftpy.core.leases.table import LeaseLimits
+from kraftpy.core.leases.terms import LeaseLimits
 
 T = TypeVar("T")
 

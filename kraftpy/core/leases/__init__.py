@@ -4,6 +4,9 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 
 * `runs`: the offsets of a partition as runs of equal state, in columns
 * `table`: the leases of a group on a partition, at the partition's leader
+* `terms`: what it is told and tells
+* `dealing`, `judging`: what of it a member gets, and whether what a member says of it may be
+* `numbers`: what all tables of a broker count
 * `found`: what of the log there is to lease
 * `sessions`: which partitions a member of a share group fetches from a broker
 * `state`: what is kept of them by the share coordinator, one partition of `__share_group_state`
@@ -13,14 +16,14 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 """
 
 from kraftpy.core.leases.runs import RecordState, Run
-from kraftpy.core.leases.table import (
+from kraftpy.core.leases.table import LeaseTable
+from kraftpy.core.leases.terms import (
     Acknowledgement,
     AcknowledgeType,
     Acquired,
     Change,
     Demand,
     LeaseLimits,
-    LeaseTable,
     ReadBatch,
     StateBatch,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraftpy.core.leases.table import ReadBatch
+from kraftpy.core.leases.terms import ReadBatch
 from kraftpy.core.producers import CompletedTransaction
 from kraftpy.protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 

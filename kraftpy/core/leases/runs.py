@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from sys import maxsize
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 
 class RecordState(IntEnum):
@@ -43,8 +44,16 @@ ARCHIVED = int(RecordState.ARCHIVED)
 FEW_PIECES = 8
 """So few are put one by one."""
 
-Piece: TypeAlias = tuple[int, int, int, int, str, int, int]
-"""What `Runs.put` takes."""
+T = TypeVar("T", bound=tuple[Any, ...])
+
+Row: TypeAlias = tuple[int, int, str, int, int]
+"""What is said of a run: state, deliveries, member, deadline, change."""
+
+Piece: TypeAlias = tuple[int, int, Row]
+"""Offsets, first and last, and what is to be said of them."""
+
+
+_NONE_LEFT: Piece = (maxsize, maxsize, (0, 0, "", 0, 0))
 
 
 class Run(NamedTuple):
@@ -113,6 +122,27 @@ class Runs:
             start, bisect_left(self.firsts, last + 1, start) if last < self.end else len(self)
         )
 
+    def parts(self, ranges: Iterable[T]) -> Iterator[tuple[int, int, int, T]]:
+        """Where these lie, which ascend: offsets of a run, first and last, its index, and of which.
+
+        What is below the start or beyond the end is in none.
+        """
+        firsts = self.firsts
+        index, at, next_first = -1, self.start, self.start
+        for each in ranges:
+            first, end = each[0], each[1] + 1
+            if first > at:
+                at = first
+            while at < end:
+                if at >= next_first:
+                    index = bisect_right(firsts, at, index + 1) - 1
+                    next_first = firsts[index + 1] if index + 1 < len(firsts) else self.end
+                    if at >= next_first:
+                        return
+                until = end if end < next_first else next_first
+                yield at, until - 1, index, each
+                at = until
+
     def append(
         self,
         last: int,
@@ -148,58 +178,99 @@ class Runs:
         stop = bisect_left(firsts, last + 1, start)
         wanted = (state, deliveries, member, deadline_ms, change)
         # Whole runs are replaced; of those at the ends stays what isn't meant.
-        columns = [(first, *wanted)]
+        begins, rows = [first], [wanted]
         if firsts[start] < first:
             if self._equals(start, *wanted):
-                columns[0] = (firsts[start], *wanted)
+                begins[0] = firsts[start]
             else:
-                columns.insert(0, self._row(start, firsts[start]))
+                begins.insert(0, firsts[start])
+                rows.insert(0, self._row(start))
         elif start and self._equals(start - 1, *wanted):
             start -= 1
-            columns[0] = (firsts[start], *wanted)
+            begins[0] = firsts[start]
         if self.last_of(stop - 1) > last:
             if not self._equals(stop - 1, *wanted):
-                columns.append(self._row(stop - 1, last + 1))
+                begins.append(last + 1)
+                rows.append(self._row(stop - 1))
         elif stop < len(firsts) and self._equals(stop, *wanted):
             stop += 1
-        self._replace(start, stop, columns)
+        self._replace(start, stop, begins, rows)
 
     def put_all(self, pieces: Sequence[Piece]) -> None:
         """As `put` for each of them, which ascend; for many, in a pass over what they touch."""
         if len(pieces) < FEW_PIECES:
-            for each in pieces:
-                self.put(*each)
+            for first, last, row in pieces:
+                self.put(first, last, *row)
             return
         touched = self.between(pieces[0][0] - 1, min(pieces[-1][1] + 1, self.end - 1))
-        rows: list[tuple[int, int, int, str, int, int]] = []
+        start, stop = touched.start, touched.stop
+        bounds = self.firsts[start : stop + 1]
+        if stop >= len(self.firsts):
+            bounds.append(self.end)
+        begins: list[int] = []
+        rows: list[Row] = []
+        said: Row | None = None
         waiting = iter(pieces)
-        piece: Piece | None = next(waiting, None)
-        for index in touched:
-            at, end = self.firsts[index], self.last_of(index) + 1
-            own = self._row(index, at)[1:]
-            while piece is not None and piece[0] < end:
-                if piece[0] > at:
-                    _join(rows, (at, *own))
-                    at = piece[0]
-                _join(rows, (at, *piece[2:]))
-                at = min(piece[1] + 1, end)
-                if piece[1] >= end:
+        first, last, row = next(waiting)
+        at = bounds[0]
+        for end, own in zip(bounds[1:], self._rows(start, stop), strict=True):
+            while first < end:
+                if first > at and own != said:
+                    begins.append(at)
+                    rows.append(own)
+                    said = own
+                if row != said:
+                    begins.append(max(first, at))
+                    rows.append(row)
+                    said = row
+                if last >= end:
+                    at = end
                     break  # it goes on in the next run
-                piece = next(waiting, None)
+                at = last + 1
+                first, last, row = next(waiting, _NONE_LEFT)
             if at < end:
-                _join(rows, (at, *own))
-        self._replace(touched.start, touched.stop, rows)
+                if own != said:
+                    begins.append(at)
+                    rows.append(own)
+                    said = own
+                at = end
+        self._replace(start, stop, begins, rows)
 
-    def _replace(
-        self, start: int, stop: int, rows: Sequence[tuple[int, int, int, str, int, int]]
-    ) -> None:
-        new = list(zip(*rows, strict=True))
-        self.firsts[start:stop] = array("q", new[0])
-        self.states[start:stop] = bytes(new[1])
-        self.deliveries[start:stop] = array("h", new[2])
-        self.members[start:stop] = new[3]
-        self.deadlines[start:stop] = array("q", new[4])
-        self.changes[start:stop] = array("i", new[5])
+    def _rows(self, start: int, stop: int) -> Iterator[Row]:
+        return zip(
+            self.states[start:stop],
+            self.deliveries[start:stop],
+            self.members[start:stop],
+            self.deadlines[start:stop],
+            self.changes[start:stop],
+            strict=True,
+        )
+
+    def _replace(self, start: int, stop: int, begins: Sequence[int], rows: Sequence[Row]) -> None:
+        states, deliveries, members, deadlines, changes = zip(*rows, strict=True)
+        self.firsts[start:stop] = array("q", begins)
+        self.states[start:stop] = bytes(states)
+        self.deliveries[start:stop] = array("h", deliveries)
+        self.members[start:stop] = members
+        self.deadlines[start:stop] = array("q", deadlines)
+        self.changes[start:stop] = array("i", changes)
+
+    def counts(self) -> dict[int, int]:
+        """How many offsets have each state, with `IN_TRANSITION` where they wait for it."""
+        found: dict[int, int] = {}
+        end = self.end
+        for first, state in zip(reversed(self.firsts), reversed(self.states), strict=True):
+            found[state] = found.get(state, 0) + end - first
+            end = first
+        return found
+
+    def copy(self) -> Runs:
+        """These as they are now."""
+        other = Runs(self.end)
+        for name in self.__slots__:
+            if name != "end":
+                setattr(other, name, getattr(self, name)[:])
+        return other
 
     def drop_below(self, offset: int) -> None:
         """Forgets all offsets below this one; `end` is not below it then."""
@@ -229,20 +300,11 @@ class Runs:
             and self.members[index] == member
         )
 
-    def _row(self, index: int, first: int) -> tuple[int, int, int, str, int, int]:
+    def _row(self, index: int) -> Row:
         return (
-            first,
             self.states[index],
             self.deliveries[index],
             self.members[index],
             self.deadlines[index],
             self.changes[index],
         )
-
-
-def _join(
-    rows: list[tuple[int, int, int, str, int, int]], row: tuple[int, int, int, str, int, int]
-) -> None:
-    """Adds a row, unless the one before says the same of what comes behind it."""
-    if not rows or rows[-1][1:] != row[1:]:
-        rows.append(row)

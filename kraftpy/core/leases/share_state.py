@@ -10,12 +10,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kraftpy.core.leases.runs import ACKNOWLEDGED, AVAILABLE, Runs
+from kraftpy.core.leases.runs import ACKNOWLEDGED, AVAILABLE, Piece, Runs
 from kraftpy.core.leases.state_records import NO_OFFSET, Snapshot, Update
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 
 
 class Summary(NamedTuple):
@@ -70,33 +70,21 @@ class ShareState:
         self._put(update.batches)
 
     def _put(self, batches: Iterable[StateBatch]) -> None:
-        runs = self._runs
-        for batch_first, batch_last, state, deliveries in batches:
-            first, last = max(batch_first, runs.start), batch_last
-            if last < first:
-                continue
-            if last >= runs.end:
-                known_end = runs.end
-                if first > known_end:
-                    runs.append(first - 1, AVAILABLE)
-                runs.append(last, state, deliveries)
-                last = known_end - 1
-            for part_first, part_last in self._giving_way(first, last, state, deliveries):
-                runs.put(part_first, part_last, state, deliveries)
+        for section in _ascending(batches):
+            last = section[-1].last
+            if last >= self._runs.end:  # what lies between isn't written of
+                self._runs.append(last, AVAILABLE)
+            self._runs.put_all(list(self._winning(section)))
 
-    def _giving_way(
-        self, first: int, last: int, state: int, deliveries: int
-    ) -> list[tuple[int, int]]:
-        """The parts of this range that a newer batch takes the place of."""
-        if last < first:
-            return []
+    def _winning(self, batches: Iterable[StateBatch]) -> Iterator[Piece]:
+        """What of these, which ascend, takes the place of what there is."""
         runs = self._runs
-        return [
-            (max(runs.firsts[index], first), min(runs.last_of(index), last))
-            for index in runs.between(first, last)
-            if state >= ACKNOWLEDGED
-            or (runs.states[index] < ACKNOWLEDGED and runs.deliveries[index] <= deliveries)
-        ]
+        states, counts = runs.states, runs.deliveries
+        for first, last, index, (_, _, state, deliveries) in runs.parts(batches):
+            if state >= ACKNOWLEDGED or (
+                states[index] < ACKNOWLEDGED and counts[index] <= deliveries
+            ):
+                yield first, last, (state, deliveries, "", 0, 0)
 
     def batches(self) -> tuple[StateBatch, ...]:
         """What was written of offsets from the start on, ascending."""
@@ -113,7 +101,7 @@ class ShareState:
         """All but its batches."""
         return Summary(self.state_epoch, self.leader_epoch, self.start_offset, self.finished_count)
 
-    def snapshot(self, now_ms: int, epoch: int) -> Snapshot:
+    def snapshot(self, now_ms: int, epoch: int, *, with_batches: bool = True) -> Snapshot:
         """All of it, as the snapshot of this epoch."""
         return Snapshot(
             epoch,
@@ -123,11 +111,24 @@ class ShareState:
             self.finished_count,
             self.created_ms,
             now_ms,
-            self.batches(),
+            self.batches() if with_batches else (),
         )
 
     def copy(self) -> ShareState:
         """One that changes by itself."""
-        other = ShareState(self.snapshot(0, self.epoch))
+        other = ShareState(self.snapshot(0, self.epoch, with_batches=False))
         other.updates = self.updates
+        other._runs = self._runs.copy()
         return other
+
+
+def _ascending(batches: Iterable[StateBatch]) -> Iterator[list[StateBatch]]:
+    """These in parts that ascend; a leader's write is one, several that became one are several."""
+    part: list[StateBatch] = []
+    for each in batches:
+        if part and each.first <= part[-1].last:
+            yield part
+            part = []
+        part.append(each)
+    if part:
+        yield part

@@ -44,14 +44,14 @@ from kraftpy.core.leases.state_records import (
     decode_record,
     encode_record,
 )
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import Buffer
 
 QUEUE_MAX = 64
 
 # A leader has at most so many records out (group.share.partition.max.record.locks). To take in that
-# many takes 30 ms, which is the longest that others have to wait.
+# many takes 5 ms (`make bench ARGS=leases`), which is the longest that others have to wait.
 BATCHES_MAX = 4_000
 # What a share-partition may have of them, with those that a start offset has yet to pass.
 RUNS_MAX = 4 * BATCHES_MAX

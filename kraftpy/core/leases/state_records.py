@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.core.leases.runs import RecordState
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.messages import (

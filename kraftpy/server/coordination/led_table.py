@@ -10,8 +10,8 @@
 * What is to be written in a turn of the loop is one write. It's tried again for as long as nobody
   knows what became of it: neither may it count as failed, nor may a table that is opened anew come
   before it.
-* Whoever waits for records is woken by whatever may have some for them: appends, watermarks, what
-  is given back, what is written, a deadline.
+* Whoever waits for records is woken by whatever may have some for them: appends, watermarks, the
+  log's start, which lets go of what somebody has, what is given back, what is written, a deadline.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class LedTable:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         partition.fetches.add(self._partition_moved)
+        partition.log.start_watchers += (self._wake,)
         self._start(self._open())
 
     def __str__(self) -> str:
@@ -415,6 +416,8 @@ class LedTable:
             self._timer.cancel()
             self._timer = None
         self.partition.fetches.remove(self._partition_moved)
+        log_ = self.partition.log
+        log_.start_watchers = tuple(each for each in log_.start_watchers if each != self._wake)
         told, self._told = self._told, []
         for each in self._writing.values():
             told += each

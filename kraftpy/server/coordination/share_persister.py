@@ -23,7 +23,7 @@ from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.leases.state import BATCHES_MAX, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.peers import STATE, Peers

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from kraftpy.core.leases.share_state import Summary
 from kraftpy.core.leases.state import UNKNOWN, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.core.leases.state import BATCHES_MAX, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.security.acls import Operation
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError

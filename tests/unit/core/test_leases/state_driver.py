@@ -12,7 +12,7 @@ from kraftpy.core.leases.state import (
 )
 from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.record_batch import stamp_batch
 from kraftpy.protocol.records import split_batches

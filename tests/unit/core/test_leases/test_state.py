@@ -16,7 +16,7 @@ from kraftpy.core.leases.state import (
 )
 from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord, Snapshot, Update
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.errors import ErrorCode
 from tests.unit.core.test_leases.state_driver import COLD_MS, KEY, Coordinator
 

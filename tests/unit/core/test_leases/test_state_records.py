@@ -13,7 +13,7 @@ from kraftpy.core.leases.state_records import (
     decode_record,
     encode_record,
 )
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.protocol.errors import DecodeError
 
 KEY = ShareKey("g", bytes(range(16)), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,7 @@ class FakeLog:
         self.size = 0
         self.log_start_offset = self.log_end_offset = 0
         self.aborted: list[CompletedTransaction] = []
+        self.start_watchers: tuple[Callable[[], None], ...] = ()
         self.reads = 0
 
     @property

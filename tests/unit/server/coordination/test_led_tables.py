@@ -204,6 +204,26 @@ async def test_tables_of_a_group_end_with_its_last_session_when_all_is_written()
     assert group.table is not table
 
 
+async def test_a_log_start_that_moves_wakes_who_waits() -> None:
+    """What somebody has is gone, so there is room for what comes behind it."""
+    broker = FakeBroker(partition_max_record_locks="100")
+    group = Group(broker, *[1] * 120)
+    table = await group.opened()
+    woken: list[Any] = []
+    table.fetches.add(woken.append)
+    log: Any = group.partition.log
+    assert group.deal() == [(0, 99, 1)]
+    assert group.deal("ben") == []
+    woken.clear()
+    log.log_start_offset = 10
+    for moved in log.start_watchers:
+        moved()
+    await until(lambda: woken)
+    assert group.deal("ben") == [(100, 109, 1)]
+    await broker.leases.close()
+    assert log.start_watchers == ()
+
+
 async def test_what_appends_wakes_who_waits() -> None:
     group = Group(FakeBroker())
     table = await group.opened()

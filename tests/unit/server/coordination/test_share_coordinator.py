@@ -7,7 +7,7 @@ from typing import Any
 
 from kraftpy.core.coordination import partition_for
 from kraftpy.core.leases import state
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.records import read_batch_header

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kraftpy.client.connection import ConnectionLostError
-from kraftpy.core.leases.table import StateBatch
+from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
 from kraftpy.protocol import messages as m
 from kraftpy.protocol.errors import ErrorCode as E

@@ -1,0 +1,75 @@
+"""Whether a member may say of its records what it says (KIP-932).
+
+All that it says of a partition is judged as a whole: one offset that isn't its own, or an
+acknowledgement that makes no sense, refuses all. Below the start offset all is well. It's one pass
+over what is said and the runs that it's said of, as there may be thousands of both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from kraftpy.core.leases.runs import ACQUIRED, Runs
+from kraftpy.core.leases.terms import Acknowledgement, AcknowledgeType
+from kraftpy.protocol.errors import ErrorCode
+
+# Nobody holds so many runs; a request may name more of them.
+ACKNOWLEDGEMENTS_MAX = 10_000
+
+Said: TypeAlias = tuple[int, int, int, int]
+"""Of part of a run, first to last: its index, and what is said of it."""
+
+_LOWEST, _HIGHEST = int(min(AcknowledgeType)), int(max(AcknowledgeType))
+
+
+def judge(
+    runs: Runs, member: str, acknowledgements: Sequence[Acknowledgement], said: list[Said]
+) -> ErrorCode:
+    """Adds to `said`, ascending, what is to be done if there is no error."""
+    if len(acknowledgements) > ACKNOWLEDGEMENTS_MAX:
+        return ErrorCode.INVALID_REQUEST
+    firsts, states, members = runs.firsts, runs.states, runs.members
+    start, end = runs.start, runs.end
+    before, index, next_first = -1, -1, start
+    for first, last, types in acknowledgements:
+        if (
+            first <= before
+            or last < first
+            or last >= end
+            or not _are_known(types, last - first + 1)
+        ):
+            return ErrorCode.INVALID_REQUEST
+        before = last
+        at = first if first > start else start
+        while at <= last:
+            if at >= next_first:
+                index = bisect_right(firsts, at, index + 1) - 1
+                next_first = firsts[index + 1] if index + 1 < len(firsts) else end
+            if states[index] != ACQUIRED or members[index] != member:
+                return ErrorCode.INVALID_RECORD_STATE
+            until = next_first if next_first <= last else last + 1
+            if len(types) == 1:
+                said.append((at, until - 1, index, types[0]))
+            else:
+                said.extend(_by_type(at, index, types[at - first : until - first]))
+            at = until
+    return ErrorCode.NONE
+
+
+def _are_known(types: Sequence[int], count: int) -> bool:
+    if len(types) == 1:
+        return _LOWEST <= types[0] <= _HIGHEST
+    return len(types) == count and min(types) >= _LOWEST and max(types) <= _HIGHEST
+
+
+def _by_type(at: int, index: int, types: Sequence[int]) -> Iterator[Said]:
+    """Offsets from `at` on of which the same is said."""
+    first, kind = at, types[0]
+    for each in types:
+        if each != kind:
+            yield first, at - 1, index, kind
+            first, kind = at, each
+        at += 1
+    yield first, at - 1, index, kind
