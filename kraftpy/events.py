@@ -139,6 +139,11 @@ EVENTS: dict[str, Kind] = {
         "A partition led here has moved, or stays after all.", "partition replicas"
     ),
     # groups and their coordinator
+    "share-records-archived": _kind(
+        "Nobody has accepted records of a share group in as many deliveries as there may be: "
+        "nobody gets them any more.",
+        "group partition first last records deliveries",
+    ),
     "group-rebalance": _kind(
         "A group needs another assignment. Of a classic group the generation is the last one, of "
         "one of the consumer protocol the new epoch.",

@@ -1,4 +1,4 @@
-"""Consumer groups: how far behind they are, whether they catch up, and what their brokers do."""
+"""Groups, share groups too: how far behind they are, whether they catch up, what brokers do."""
 
 from __future__ import annotations
 
@@ -229,6 +229,82 @@ _SHARED = Row(
     ],
 )
 
+_H = '@,group=~"$group"'
+
+_SHARES = Row(
+    "Share groups",
+    [
+        graph(
+            "Lag of share groups",
+            "Committed records that the group isn't done with, by topic.",
+            COUNT,
+            (
+                f"sum by (group, topic) (kraftpy_share_group_lag_records{{{_H}}})",
+                "{{group}} {{topic}}",
+            ),
+        ),
+        graph(
+            "Done",
+            "Records that are accepted, rejected or archived.",
+            PER_SECOND,
+            (
+                "sum by (group, topic) "
+                f"(rate(kraftpy_share_group_finished_offset_sum{{{_H}}}[$__rate_interval]))",
+                "{{group}} {{topic}}",
+            ),
+        ),
+        graph(
+            "Records by state",
+            "Between the first that a group isn't done with and the last that it was leased: much "
+            "that is acquired waits for members, much that is acknowledged for one record before.",
+            COUNT,
+            ("sum by (state) (kraftpy_leases{@})", "{{state}}"),
+            stacked=True,
+        ),
+        graph(
+            "Leased and given back",
+            "Records that are leased, and leases that are over without a word on the record: it's "
+            "leased again.",
+            PER_SECOND,
+            ("sum(rate(kraftpy_leases_acquired_total{@}[$__rate_interval]))", "leased"),
+            (
+                "sum by (reason) (rate(kraftpy_leases_released_total{@}[$__rate_interval]))",
+                "{{reason}}",
+            ),
+        ),
+        graph(
+            "Archived",
+            "Records that nobody gets any more, though nobody accepted them. Those at their "
+            "delivery_limit were given up: something fails at them.",
+            PER_SECOND,
+            (
+                "sum by (reason) (rate(kraftpy_leases_archived_total{@}[$__rate_interval]))",
+                "{{reason}}",
+            ),
+        ),
+        graph(
+            "Acknowledged until kept",
+            "What an acknowledgement waits for: its write at the share coordinator.",
+            SECONDS,
+            *quantiles("kraftpy_share_state_write_seconds"),
+        ),
+        graph(
+            "Sessions",
+            "Members that fetch, by broker.",
+            COUNT,
+            ("kraftpy_share_sessions{@}", "{{instance}}"),
+            stacked=True,
+        ),
+        stat(
+            "Partitions at their limit",
+            "Of these a group is leased nothing new: it isn't done with as many records as may be.",
+            COUNT,
+            "sum(kraftpy_share_partitions_full{@})",
+            CAUTION,
+        ),
+    ],
+)
+
 _COORDINATORS = Row(
     "Coordinators",
     [
@@ -286,6 +362,6 @@ BOARD = Board(
     "kraftpy-groups",
     "kraftpy: groups and lag",
     "How far behind consumer groups are, whether they catch up, what their coordinators do.",
-    [_STATE, _LAG, _MEMBERS, _SHARED, _COORDINATORS],
+    [_STATE, _LAG, _MEMBERS, _SHARED, _SHARES, _COORDINATORS],
     (GROUP,),
 )

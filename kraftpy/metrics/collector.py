@@ -33,6 +33,7 @@ class Scrape:
         self.partitions: list[tuple[str, int | None, list[PartitionRow]]] = []
         self.groups: list[tuple[str, int | None, list[list[Any]]]] = []
         self.group_offsets: list[tuple[str, str, list[list[Any]], bool]] = []
+        self.share_states: list[list[Any]] = []
         for kind, payload in frames:
             if kind == kinds.SAMPLES:
                 for name, labels, value in payload:
@@ -44,6 +45,8 @@ class Scrape:
                 self.groups.append(payload)
             elif kind == kinds.GROUP_OFFSETS:
                 self.group_offsets.append(payload)
+            elif kind == kinds.SHARE_STATES:
+                self.share_states += payload
 
     def add(self, name: str, value: Value, *labels: str) -> None:
         """One more sample of a metric."""
@@ -154,6 +157,21 @@ def _group_offsets(place: int) -> Source:
     return samples
 
 
+def _share_groups(place: int) -> Source:
+    """By group and topic; what isn't known of a partition isn't of its topic."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        sums: dict[tuple[str, str], int | None] = {}
+        for row in scrape.share_states:
+            before, more = sums.get((row[0], row[1]), 0), row[place]
+            sums[row[0], row[1]] = None if before is None or more is None else before + more
+        for labels, value in sums.items():
+            if value is not None:
+                yield labels, value
+
+    return samples
+
+
 def _same(name: str, *labels: str) -> Source:
     """Another name of a metric; of one with labels, the samples that begin with these."""
 
@@ -194,6 +212,8 @@ _DERIVED: dict[str, Source] = {
     "kafka_consumergroup_lag": _group_offsets(2),
     "kafka_consumergroup_current_offset_sum": _group_topics(1),
     "kafka_consumergroup_lag_sum": _group_topics(2),
+    "kraftpy_share_group_finished_offset_sum": _share_groups(3),
+    "kraftpy_share_group_lag_records": _share_groups(4),
     "kafka_server_replicamanager_leadercount": _same("kraftpy_partitions_led"),
     "kafka_server_replicamanager_partitioncount": _same("kraftpy_partitions"),
     "kafka_server_replicamanager_underreplicatedpartitions": _same(

@@ -9,6 +9,8 @@
 * `["group_offsets", [group id, topic, [[partition, offset, lag], ...], shown]]`: lag None if the
   broker doesn't know it, which the sum of lags lacks then. Rows that aren't shown as series have
   only such lags;
+* `["share_states", [[group id, topic, partition, finished, lag], ...]]`: how far share groups are
+  whose state a broker keeps; lag None as above;
 * `["health", {what: value}]`;
 * `["node", {...}]`: what a process is and how it is, as `page.facts` reads it;
 * `["brokers", [[id, epoch, host, port, rack, fenced, in controlled shutdown], ...]]` and
@@ -37,6 +39,7 @@ SAMPLES = "samples"
 PARTITIONS = "partitions"
 GROUP = "group"
 GROUP_OFFSETS = "group_offsets"
+SHARE_STATES = "share_states"
 HEALTH = "health"
 NODE = "node"
 BROKERS = "brokers"

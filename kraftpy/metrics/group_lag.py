@@ -1,4 +1,5 @@
 """The lag of groups, completed: partitions that their coordinator doesn't lead are asked for.
+So it is of share groups, which are as far as what they are done with says (KIP-1226).
 
 A lag is right or isn't there: it is left out while the end of the partition isn't known, and when a
 group has committed beyond what was the end a while ago. A topic's sum needs all of its partitions.
@@ -34,6 +35,9 @@ def unknown_ends(scrape: Scrape) -> dict[Partition, int]:
             if lag is None:
                 name = (topic, index)
                 wanted[name] = max(wanted.get(name, 0), offset)
+    for _, topic, index, finished, lag in scrape.share_states:
+        if lag is None:
+            wanted[topic, index] = max(wanted.get((topic, index), 0), finished)
     return wanted
 
 
@@ -62,6 +66,10 @@ def complete(
             if end is not None:
                 row[2] = _lag(end, row[1], now)
             found[group_id, topic] = _sum(found.get((group_id, topic), 0), row[2])
+    for state in scrape.share_states:
+        end = ends.get((state[1], state[2]))
+        if state[4] is None and end is not None:
+            state[4] = _lag(end, state[3], now)
     for group_id, _, topics in scrape.groups:
         for row in topics:
             row[2] = _sum(row[2], found.get((group_id, row[0]), 0))

@@ -47,6 +47,11 @@ def counter(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
     return Metric(name, Kind.COUNTER, help_, labels, unit)
 
 
+def histogram(name: str, help_: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    """A native metric of how long something takes."""
+    return Metric(name, Kind.HISTOGRAM, help_, labels, "seconds", buckets=buckets)
+
+
 def gauge(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
     """A native metric that goes up and down."""
     return Metric(name, Kind.GAUGE, help_, labels, unit)

@@ -454,12 +454,12 @@ def _member_that_never_rejoins(ground: Ground) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _silent_producer(ground: Ground) -> Iterator[None]:
-    ground.load.silent.set()
+def _set(event: threading.Event) -> Iterator[None]:
+    event.set()
     try:
         yield
     finally:
-        ground.load.silent.clear()
+        event.clear()
 
 
 FAULTS = (
@@ -539,6 +539,16 @@ FAULTS = (
         _stalled_member,
     ),
     Fault(
+        "the member of a share group takes no more records",
+        ("KraftpyShareGroupStalled",),
+        lambda ground: _set(ground.load.leases_nothing),
+    ),
+    Fault(
+        "the member of a share group fails at all records",
+        ("KraftpyShareRecordsArchived",),
+        lambda ground: _set(ground.load.accepts_nothing),
+    ),
+    Fault(
         "more offsets are committed than are served",
         ("KraftpyLagIncomplete",),
         lambda ground: _switched_on(ground, FEW_OFFSETS),
@@ -548,5 +558,9 @@ FAULTS = (
         ("KraftpyGroupRebalancing",),
         _member_that_never_rejoins,
     ),
-    Fault("a producer falls silent", ("KraftpyTopicSilent",), _silent_producer),
+    Fault(
+        "a producer falls silent",
+        ("KraftpyTopicSilent",),
+        lambda ground: _set(ground.load.silent),
+    ),
 )

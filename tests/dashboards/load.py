@@ -1,7 +1,8 @@
 """What clients do while the boards are looked at: a little of everything that they show.
 
 Each piece of work is a thread that goes on until `Load.stop`, through every fault; what a client
-can't do meanwhile it tries again. `stalled`, `silent` and `strict` are for faults to set.
+can't do meanwhile it tries again. `stalled`, `silent`, `leases_nothing` and
+`accepts_nothing` are for faults to set.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -35,6 +43,7 @@ SYNCED = "synced"
 LEDGER = "ledger"
 PAYMENTS = "payments"
 SHARED = "shared"
+LEASED = "leased"
 STALLED_GROUP = "stalled"
 TIMEOUT_S = 30.0
 
@@ -43,6 +52,7 @@ TOPICS = [
     NewTopic(TICKER, 1, 3),
     NewTopic(STRICT, 1, 3, config={"min.insync.replicas": "3"}),
     NewTopic(PAYMENTS, 3, 3),
+    NewTopic(LEASED, 2, 3),
     NewTopic(SHARED, 1, 3, config={"accept.range.fetch": "true"}),
     NewTopic(SYNCED, 3, 3, config={"flush.messages": "1"}),
     NewTopic(
@@ -64,6 +74,8 @@ class Load:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.silent = threading.Event()
+        self.leases_nothing = threading.Event()
+        self.accepts_nothing = threading.Event()
         self.stalled = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -76,6 +88,8 @@ class Load:
         self._start(self._produce, SYNCED, 0.05, 100)
         self._start(self._produce, SHARED, 0.05, 100)
         self._start(self._share)
+        self._start(self._produce, LEASED, 0.05, 100)
+        self._start(self._lease)
         self._start(self._produce, STRICT, 0.05, 100)
         self._start(self._tick)
         self._start(self._transact)
@@ -237,6 +251,26 @@ class Load:
                     consumer.consume(1000, 0.2)
         finally:
             consumer.close()
+
+    def _lease(self) -> None:
+        """A member of a share group, which hangs when it is told to, or gives all back."""
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "leasing",
+            "share.acknowledgement.mode": "explicit",
+            "log_level": 0,
+        }
+        with ShareConsumer(settings) as consumer:
+            consumer.subscribe([LEASED])
+            while not self._stopping.is_set():
+                if self.leases_nothing.is_set():
+                    self._stopping.wait(0.2)
+                    continue
+                fails = self.accepts_nothing.is_set()
+                for message in consumer.poll(0.5):
+                    kind = AcknowledgeType.RELEASE if fails else AcknowledgeType.ACCEPT
+                    consumer.acknowledge(message, kind)
+                consumer.commit_sync()
 
     def _err(self) -> None:
         """Reads beyond the end, again and again."""

@@ -24,6 +24,7 @@ from tests.server.shares import (
     begin,
     values,
 )
+from tests.server.test_metrics import scrape
 from tests.server.test_offsets import delete_before
 from tests.server.wire import Wire, produce
 from tests.waiting import wait_until
@@ -126,6 +127,32 @@ def test_records_that_are_deleted_make_room_for_who_waits(broker: Broker, group:
         assert delete_before(other, group.topic, 10).low_watermark == 10
         assert ben.receive_fetch()[group.partition].runs == [(100, 109, 1)]
     assert time.monotonic() - began_s < 10
+
+
+def test_metrics_tell_of_leases_and_of_how_far_groups_are(broker: Broker, group: Group) -> None:
+    """They are sums over all groups: what this one adds."""
+    group.append(*map(str, range(10)))
+    configure(group, "share.delivery.count.limit", "2")
+    before = scrape(broker.config)
+    ann = group.member()
+    assert ann.fetch(group.partition, wait_ms=5_000)[group.partition].runs == [(0, 9, 1)]
+    said = {group.partition: [(0, 3, [ACCEPT, RELEASE, REJECT, RELEASE])]}
+    assert ann.acknowledge(said) == {group.partition: 0}
+    assert ann.fetch(wait_ms=5_000)[group.partition].runs == [(1, 1, 2), (3, 3, 2)]
+    assert ann.acknowledge({group.partition: [(1, 1, [RELEASE])]}) == {group.partition: 0}
+    after = scrape(broker.config)
+    more = {key: after[key] - before.get(key, 0) for key in after}
+    assert more["kraftpy_leases_acquired_total",] == 12
+    assert more["kraftpy_leases_released_total", "released"] == 3
+    assert more["kraftpy_leases_archived_total", "rejected"] == 1
+    assert more["kraftpy_leases_archived_total", "delivery_limit"] == 1
+    assert more["kraftpy_share_state_write_seconds_count",] >= 2
+    assert more["kraftpy_share_sessions",] == 1
+    assert (more["kraftpy_leases", "acquired"], more["kraftpy_leases", "available"]) == (7, 0)
+    assert after["kraftpy_share_partitions_full",] == 0
+    key = group.name, group.topic
+    assert after["kraftpy_share_group_lag_records", *key] == 7
+    assert after["kraftpy_share_group_finished_offset_sum", *key] == 3
 
 
 def test_what_is_not_answered_in_time_goes_to_others(group: Group) -> None:

@@ -21,7 +21,7 @@ from kraftpy.core.config.leasing import LeaseSettings, lease_settings
 from kraftpy.core.leases.sessions import Key, ShareSession, ShareSessions
 from kraftpy.core.metadata import ResourceType
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.server.coordination.led_table import LedTable, TableHost, TableKey
+from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost, TableKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,7 @@ class Leases:
     def __init__(self, host: LeasesHost) -> None:
         self._host = host
         self.stopped = False
+        self.meters = LeaseMeters()
         self.sessions = ShareSessions(host.config.group_share_max_share_sessions)
         self._tables: dict[TableKey, LedTable] = {}
         self._of_group: dict[str, dict[LedTable, None]] = {}
@@ -72,6 +73,10 @@ class Leases:
 
     # -- tables
 
+    def tables(self) -> list[LedTable]:
+        """All that there are now."""
+        return list(self._tables.values())
+
     def table(self, group: str, led: Partition) -> LedTable:
         """The group's leases on a partition that is led here; they are opened if they aren't.
 
@@ -84,7 +89,7 @@ class Leases:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             of_group = self._of_group.setdefault(group, {})
             settings = partial(self.settings, group)
-            table = LedTable(self._host, key, led, settings, self._given_up)
+            table = LedTable(self._host, key, led, settings, self.meters, self._given_up)
             self._tables[key] = table
             of_group[table] = None
         return table

@@ -30,6 +30,10 @@ from kraftpy.core.leases import (
     LeaseTable,
 )
 from kraftpy.core.leases.found import NOTHING_ABORTED, Aborted
+from kraftpy.core.leases.numbers import LeaseNumbers
+from kraftpy.core.leases.runs import ARCHIVED
+from kraftpy.events import emit
+from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.lease_reads import LeaseRead
 from kraftpy.server.replication.partition import Partition
@@ -83,6 +87,16 @@ class Dealt(NamedTuple):
 NOTHING = Dealt([], [], 0)
 
 
+class LeaseMeters:
+    """What all tables of a broker count, for its metrics; `writes` is what each took in seconds."""
+
+    __slots__ = ("records", "writes")
+
+    def __init__(self) -> None:
+        self.records = LeaseNumbers()
+        self.writes = Histogram(REQUEST_BUCKETS)
+
+
 class TableHost(Protocol):
     """What a table needs of its broker."""
 
@@ -105,6 +119,7 @@ class LedTable:
         key: TableKey,
         partition: Partition,
         settings: Callable[[], LeaseSettings],
+        meters: LeaseMeters,
         on_close: Callable[[LedTable], None],
     ) -> None:
         self.key = key
@@ -115,6 +130,7 @@ class LedTable:
         self._host = host
         self._loop = host.loop
         self._settings = settings
+        self._meters = meters
         self._on_close = on_close
         self._leader_epoch = partition.leader_epoch
         self._state_epoch = 0
@@ -163,16 +179,17 @@ class LedTable:
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _try_to_open(self) -> ErrorCode:
-        key, limits = self.key, self._settings().limits
+        key, limits, numbers = self.key, self._settings().limits, self._meters.records
         state = await self._host.share_persister.read(*key, leader_epoch=self._leader_epoch)
         if self.closed is not None or state.error:
             return state.error
         self._state_epoch = state.state_epoch
         if state.start_offset != NO_OFFSET:
-            self._opened(LeaseTable(limits, state.start_offset, state.batches))
+            self._opened(LeaseTable(limits, state.start_offset, state.batches, numbers=numbers))
             return ErrorCode.NONE
         try:
-            table = LeaseTable(limits, await self._first_offset(), is_new=True)
+            start = await self._first_offset()
+            table = LeaseTable(limits, start, is_new=True, numbers=numbers)
         except KafkaError as failure:
             return failure.code
         change = table.take_change()
@@ -199,6 +216,22 @@ class LedTable:
     def _opened(self, table: LeaseTable) -> None:
         self._table = table
         self._wake()
+
+    # -- what there is
+
+    @property
+    def runs_count(self) -> int:
+        """In how many runs the records are that somebody was leased."""
+        return 0 if self._table is None else self._table.runs_count
+
+    def records_by_state(self) -> dict[int, int]:
+        """How many of them are in each state, or wait to be in it."""
+        return {} if self._table is None else self._table.records_by_state()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing new is leased until what is there is done."""
+        return self._table is not None and self._table.is_full
 
     # -- what members do
 
@@ -308,6 +341,7 @@ class LedTable:
     async def _write(self, change: Change) -> None:
         """Writes until it is known what became of it."""
         pause_s = RETRY_MIN_S
+        began_s = self._loop.time()
         error = await self._write_once(change)
         while self.closed is None and _may_pass(error):
             await asyncio.sleep(pause_s)
@@ -315,6 +349,7 @@ class LedTable:
             if self.closed is None:
                 error = await self._write_once(change)
         if self.closed is None:
+            self._meters.writes.observe(self._loop.time() - began_s)
             self._written(change, error)
 
     async def _write_once(self, change: Change) -> ErrorCode:
@@ -341,10 +376,27 @@ class LedTable:
             table.failed(change.number, self._host.monotonic_ms())
         else:
             table.committed(change.number)
+            self._tell_given_up(change, table.limits.max_deliveries)
         _tell(self._writing.pop(change.number), error)
         self._changed()
         self._wake()
         self._look_whether_quiet()
+
+    def _tell_given_up(self, change: Change, most: int) -> None:
+        """Says so of records that nobody accepted in as many deliveries as there may be."""
+        archived = [each for each in change.batches if each.state == ARCHIVED]
+        if those := [each for each in archived if each.deliveries >= most]:
+            emit(
+                log,
+                logging.WARNING,
+                "share-records-archived",
+                group=self.key.group,
+                partition=str(self.partition),
+                first=those[0].first,
+                last=those[-1].last,
+                records=sum([last - first + 1 for first, last, _, _ in those]),
+                deliveries=those[0].deliveries,
+            )
 
     # -- time
 

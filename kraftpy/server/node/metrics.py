@@ -31,6 +31,7 @@ from kraftpy.metrics.frames import (
 from kraftpy.metrics.loop_lag import LoopLag
 from kraftpy.metrics.metadata import metadata_frames
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.server.node.share_metrics import lease_frames, state_frames
 
 if TYPE_CHECKING:
     from kraftpy.core.groups import GroupMachine
@@ -94,6 +95,7 @@ class BrokerNumbers:
                 yield from self._groups()
                 yield from self._claims()
                 yield from self._transactions()
+            yield from lease_frames(self._broker)
 
     def _own(self) -> Frame:
         broker, samples = self._broker, Samples()
@@ -256,6 +258,7 @@ class BrokerNumbers:
                         yield frame
                 elif states.total() % 64 == 0:
                     yield Samples().frame()
+        left = yield from state_frames(self._broker, left)
         samples = Samples()
         for (kind, state), count in states.items():
             samples.add("kraftpy_groups", count, kind, state)

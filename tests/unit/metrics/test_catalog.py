@@ -47,6 +47,7 @@ def full_scrape() -> Scrape:
         ["group", ["g", 2, []]],
         ["group_offsets", ["g", "t", [[0, 4, 1]], True]],
         ["group", ["g", None, [["t", 4, 1]]]],
+        ["share_states", [["s", "t", 0, 4, 1], ["s", "t", 1, 5, 2], ["s", "u", 0, 6, None]]],
     ]
     scrape = Scrape(frames, node_id=1)
     for metric in CATALOG.values():
@@ -118,3 +119,6 @@ def test_rows_become_the_exporters_metrics() -> None:
     assert found["kafka_log_log_size", topic, "1"] == 10
     assert found["kafka_consumergroup_lag", "g", "t", "0"] == 1
     assert found["kafka_consumergroup_members", "g"] == 2
+    assert found["kraftpy_share_group_finished_offset_sum", "s", "t"] == 9
+    assert found["kraftpy_share_group_lag_records", "s", "t"] == 3
+    assert ("kraftpy_share_group_lag_records", "s", "u") not in found

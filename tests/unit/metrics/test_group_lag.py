@@ -93,3 +93,18 @@ def test_nobody_is_asked_where_the_coordinator_knows_all() -> None:
     complete(scrape, lambda: told, "here:1", NOW)
     assert told.wanted is None
     assert lags(scrape) == {("lag", "t", "0"): 5, ("lag_sum", "t"): 5}
+
+
+def test_share_groups_are_as_far_as_they_are_done() -> None:
+    scrape = scrape_of((0, 10, 5))
+    scrape.share_states = [["s", "t", 0, 10, 5], ["s", "t", 1, 20, None], ["s", "u", 0, 3, None]]
+    told = Told({("t", 1): LogEnd(50, NOW - 1)})
+    complete(scrape, lambda: told, "here:1", NOW)
+    assert told.wanted == {("t", 1): 20, ("u", 0): 3}
+    found = {
+        tuple(sample.labels.values()): sample.value
+        for family in scrape.collect()
+        for sample in family.samples
+        if sample.name == "kraftpy_share_group_lag_records"
+    }
+    assert found == {("s", "t"): 35}

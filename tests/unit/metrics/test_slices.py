@@ -14,15 +14,19 @@ import pytest
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.groups.offsets import OffsetRow
+from kraftpy.core.leases.share_state import Summary
+from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.core.metadata.partition_changes import TopicRules
 from kraftpy.core.transactions import Transaction, TransactionState
 from kraftpy.core.transactions.states import NO_PARTITIONS
 from kraftpy.metrics.channel import Frame
-from kraftpy.metrics.frames import GROUP_OFFSETS, PARTITIONS, ROWS_MAX, SAMPLES
+from kraftpy.metrics.frames import GROUP_OFFSETS, PARTITIONS, ROWS_MAX, SAMPLES, SHARE_STATES
 from kraftpy.metrics.instruments import LAG_BUCKETS, Histogram, Traffic, TransactionNumbers
 from kraftpy.metrics.metadata import metadata_frames
+from kraftpy.server.coordination.led_table import LeaseMeters
 from kraftpy.server.node import metrics as module
 from kraftpy.server.node.metrics import BrokerNumbers
+from kraftpy.server.node.share_metrics import RUNS_OF_A_FRAME, lease_frames
 from kraftpy.server.replication.opening import BatchOpener
 from kraftpy.server.replication.range_reads import RangeReads
 
@@ -30,6 +34,8 @@ PARTITIONS_IN_ALL = 10_000
 OFFSETS = 10_000
 IDS = 100_000
 IDS_OF_A_FRAME = 500
+SHARES = 1_000
+TABLES, RUNS = 100, 1_000
 NOW_MS = 10_000_000
 HANGING_BEFORE_MS = NOW_MS - 900_000 - 300_000
 TOPICS = pytest.mark.parametrize("topics", [1, 100, PARTITIONS_IN_ALL])
@@ -148,6 +154,39 @@ class Transactions:
             yield [("t", each) for each in self._ids[start : start + IDS_OF_A_FRAME]]
 
 
+class ShareStates:
+    """So many partitions of a share group."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+
+    def keys(self) -> Iterator[ShareKey]:
+        return (ShareKey("s", bytes(16), number) for number in range(SHARES))
+
+    def summary(self, key: ShareKey) -> Summary:
+        self._looks.count += 1
+        return Summary(0, 0, 1, 2)
+
+
+class Leases:
+    """Tables, half of them full of short runs."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+        self.meters = LeaseMeters()
+        self.sessions = [None] * 3
+
+    def tables(self) -> list[Leases]:
+        return [self] * TABLES
+
+    runs_count = RUNS
+    is_full = True
+
+    def records_by_state(self) -> dict[int, int]:
+        self._looks.count += RUNS
+        return {0: 1, 1: 2, 2: 3, 8 | 2: 4}
+
+
 def numbers_of(topics: int, looks: Looks) -> BrokerNumbers:
     changes = SimpleNamespace(shrinks=0, expansions=0, unclean_elections=0)
     broker = SimpleNamespace(
@@ -157,8 +196,12 @@ def numbers_of(topics: int, looks: Looks) -> BrokerNumbers:
         transaction_questions=SimpleNamespace(answers={}),
         groups=Groups(),
         leader_changes=changes,
-        metadata=SimpleNamespace(topics={}),
+        metadata=SimpleNamespace(
+            topics={}, topics_by_id={bytes(16): SimpleNamespace(name="t0", id=bytes(16))}
+        ),
         replicas=Replicas(topics, looks),
+        share_coordinator=SimpleNamespace(machines=lambda: [(0, ShareStates(looks))]),
+        leases=Leases(looks),
     )
     return BrokerNumbers(cast("Any", broker), cast("Any", None))
 
@@ -194,8 +237,8 @@ def test_a_frame_tells_of_so_many_topics_however_many_there_are(topics: int) -> 
 
 def test_a_frame_looks_at_so_many_committed_offsets_however_many_there_are() -> None:
     looks = Looks()
-    count = check_frames(numbers_of(100, looks)._groups(), looks, ROWS_MAX)
-    assert looks.count == OFFSETS
+    count = check_frames(numbers_of(100, looks)._groups(), looks, 2 * ROWS_MAX)
+    assert looks.count == OFFSETS + 2 * SHARES
     assert count >= OFFSETS / ROWS_MAX
 
 
@@ -236,7 +279,7 @@ def test_what_transactions_hold_back_is_told_by_topic() -> None:
 
 def test_offsets_that_are_left_out_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """An alert hangs on it: without their lag nobody hears of these groups."""
-    for limit, truncated in ((OFFSETS + 2, 0), (OFFSETS // 2, 1)):
+    for limit, truncated in ((OFFSETS + SHARES + 2, 0), (OFFSETS // 2, 1)):
         monkeypatch.setattr(module, "OFFSETS_MAX", limit)
         told = [
             row
@@ -246,6 +289,35 @@ def test_offsets_that_are_left_out_are_said_to_be(monkeypatch: pytest.MonkeyPatc
         ]
         values = [value for name, _, value in told if name == "kraftpy_metrics_truncated"]
         assert values == [truncated]
+
+
+def test_share_groups_are_told_of_as_far_as_offsets_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, told in ((OFFSETS + SHARES + 2, SHARES), (OFFSETS + 101, 100)):
+        monkeypatch.setattr(module, "OFFSETS_MAX", limit)
+        frames = [
+            payload for kind, payload in numbers_of(100, Looks())._groups() if kind == SHARE_STATES
+        ]
+        assert max(map(len, frames)) <= ROWS_MAX
+        rows = [row for frame in frames for row in frame]
+        assert len(rows) == told
+        assert rows[0] == ["s", "t0", 0, 3, 2]
+
+
+def test_a_frame_looks_at_so_many_leases_however_many_there_are() -> None:
+    looks = Looks()
+    frames = list(lease_frames(numbers_of(1, looks)._broker))
+    assert looks.count == TABLES * RUNS
+    assert len(frames) == TABLES * RUNS // RUNS_OF_A_FRAME + 1
+    found = {(name, *labels): value for name, labels, value in frames[-1][1]}
+    leases = {key[1]: value for key, value in found.items() if key[0] == "kraftpy_leases"}
+    assert leases == {
+        "available": TABLES,
+        "acquired": 2 * TABLES,
+        "acknowledged": 3 * TABLES,
+        "archived": 0,
+        "in_transition": 4 * TABLES,
+    }
+    assert found["kraftpy_share_partitions_full",] == TABLES
 
 
 @TOPICS

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from kraftpy import events
 from kraftpy.core.config.leasing import lease_settings
 from kraftpy.core.leases import Acquired, Demand, StateBatch
+from kraftpy.core.leases.runs import ACQUIRED, ARCHIVED
 from kraftpy.core.leases.sessions import ShareSessions
 from kraftpy.core.leases.state import StateAnswer
 from kraftpy.core.producers import CompletedTransaction
@@ -222,6 +224,28 @@ async def test_a_log_start_that_moves_wakes_who_waits() -> None:
     assert group.deal("ben") == [(100, 109, 1)]
     await broker.leases.close()
     assert log.start_watchers == ()
+
+
+async def test_records_that_are_given_up_are_told_of() -> None:
+    broker = FakeBroker(delivery_count_limit="2")
+    group = Group(broker, 4)
+    table = await group.opened()
+    assert group.deal() == [(0, 3, 1)]
+    assert await group.say(0, 3, RELEASE) is E.NONE
+    assert group.deal() == [(0, 3, 2)]
+    assert await group.say(1, 2, RELEASE) is E.NONE
+    told = events.kept()[-1]
+    assert told.name == "share-records-archived"
+    assert told.fields == {
+        "group": GROUP,
+        "partition": str(group.partition),
+        "first": 1,
+        "last": 2,
+        "records": 2,
+        "deliveries": 2,
+    }
+    assert table.records_by_state() == {ACQUIRED: 2, ARCHIVED: 2}
+    await broker.leases.close()
 
 
 async def test_what_appends_wakes_who_waits() -> None:
