@@ -218,6 +218,7 @@ def _position(position: Position) -> dict[str, Any]:
         "offset": position.offset,
         "end": position.end,
         "lag": position.lag,
+        "done_above": position.done_above,
         "member": position.member,
     }
 

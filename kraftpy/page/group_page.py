@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kraftpy.client.group_info import SHARE
 from kraftpy.page.html import (
     NOTHING,
     Child,
@@ -18,7 +19,7 @@ from kraftpy.page.html import (
     tag,
 )
 from kraftpy.page.layout import Page, figures, note
-from kraftpy.page.model import GroupDetail, Member, Slice, ranked, total_lag
+from kraftpy.page.model import GroupDetail, Member, Position, Slice, ranked, total_lag
 from kraftpy.page.overview import group_state, lag_rate, part
 from kraftpy.page.view import View, as_of
 from kraftpy.page.watch import Seen
@@ -160,7 +161,7 @@ def _positions(detail: GroupDetail, view: View) -> Html:
         Column("Offset", numeric=True),
         Column("End", numeric=True),
         column("Lag", "lag", numeric=True),
-        Column("Member"),
+        Column("Done above the offset", numeric=True) if detail.type == SHARE else Column("Member"),
     ]
     names = {each.id: each for each in detail.members}
     shared = {(each.topic, each.partition) for each in detail.shares}
@@ -170,9 +171,7 @@ def _positions(detail: GroupDetail, view: View) -> Html:
             number(each.offset),
             number(each.end),
             number(each.lag),
-            tag("span", "shared", class_="quiet")
-            if (each.topic, each.partition) in shared
-            else _member(each.member, names),
+            _last_cell(detail, each, shared, names),
         ]
         for each in some
     ]
@@ -185,6 +184,17 @@ def _positions(detail: GroupDetail, view: View) -> Html:
         else None
     )
     return part("Partitions", table("Partitions", columns, rows), pages, remark)
+
+
+def _last_cell(
+    detail: GroupDetail, each: Position, shared: set[tuple[str, int]], names: dict[str, Member]
+) -> Child:
+    """Who reads the partition, or, where anybody may, how much of it is done out of turn."""
+    if detail.type == SHARE:
+        return number(each.done_above)
+    if (each.topic, each.partition) in shared:
+        return tag("span", "shared", class_="quiet")
+    return _member(each.member, names)
 
 
 def _member(id_: str | None, members: dict[str, Member]) -> Html:

@@ -2,7 +2,8 @@
 
 Each broker is asked for the groups that it coordinates: which there are, then `asking.PIECE` at a
 time how many members they have, then for the offsets of each, a few requests under way at once. The
-ends of the logs are asked for last, so that no lag is too small. Only sums are kept.
+ends of the logs are asked for last, so that no lag is too small; of a share group its coordinator
+says the lag (KIP-1226). Only sums are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraftpy.client.cluster import Cluster, check
-from kraftpy.client.group_info import CONSUMER
+from kraftpy.client.group_info import CONSUMER, SHARE
 from kraftpy.client.offsets import LATEST
 from kraftpy.page.asking import FAILURES, ask_offsets, pieces
 from kraftpy.page.model import NO_ANSWER, Group, Groups, Node, TopicPartition
@@ -25,6 +26,7 @@ OFFSETS_MAX = 200_000
 """Committed offsets in one round; groups beyond them have no lag on the page."""
 
 Offsets = dict[TopicPartition, int]
+Lags = dict[str, int | None]
 
 
 async def ask_groups(client: Cluster, node: Node, before: Groups | None) -> Groups:
@@ -46,7 +48,8 @@ async def ask_groups(client: Cluster, node: Node, before: Groups | None) -> Grou
                 listed.group_state,
                 answer.id,  # type: ignore[union-attr]
                 answer.members.get(group_id),  # type: ignore[union-attr]
-                _lags(offsets.get(group_id), ends, node),
+                answer.lags.get(group_id)  # type: ignore[union-attr]
+                or _lags(offsets.get(group_id), ends, node),
             )
     silent = {id_ for id_, answer in zip(ids, answers, strict=True) if answer is None}
     for group in before.groups.values() if before is not None else ():
@@ -55,10 +58,10 @@ async def ask_groups(client: Cluster, node: Node, before: Groups | None) -> Grou
     return Groups(dict(sorted(groups.items())), frozenset(silent))
 
 
-def _lags(offsets: Offsets | None, ends: Offsets, node: Node) -> dict[str, int | None] | None:
+def _lags(offsets: Offsets | None, ends: Offsets, node: Node) -> Lags | None:
     if offsets is None:
         return None
-    lags: dict[str, int | None] = {}
+    lags: Lags = {}
     for name, offset in offsets.items():
         topic = node.topics.get(name[0])
         if topic is None or name[1] >= len(topic.partitions):
@@ -76,6 +79,7 @@ class _Coordinator:
         self.listed: dict[str, Any] = {}
         self.members: dict[str, int] = {}
         self.offsets: dict[str, Offsets] = {}
+        self.lags: dict[str, Lags] = {}
         self._client = client
         self._left = OFFSETS_MAX
 
@@ -98,13 +102,17 @@ class _Coordinator:
     async def _ask_members(self) -> None:
         classic: list[str] = []
         consumers: list[str] = []
+        shares: list[str] = []
+        lists = {CONSUMER: consumers, SHARE: shares}
         for id_, listed in self.listed.items():
-            (consumers if listed.group_type.lower() == CONSUMER else classic).append(id_)
+            lists.get(listed.group_type.lower(), classic).append(id_)
         for some in pieces(classic):
             self._count(await self._request(messages.DescribeGroupsRequest(groups=list(some))))
         for some in pieces(consumers):
             request = messages.ConsumerGroupDescribeRequest(group_ids=list(some))
             self._count(await self._request(request))
+        for some in pieces(shares):
+            self._count(await self._request(messages.ShareGroupDescribeRequest(list(some))))
 
     def _count(self, response: Any) -> None:
         for each in response.groups:
@@ -114,6 +122,9 @@ class _Coordinator:
     async def _ask_offsets(self, group_id: str, places: asyncio.Semaphore) -> None:
         async with places:
             if self._left <= 0:
+                return
+            if self.listed[group_id].group_type.lower() == SHARE:
+                await self._ask_share_lags(group_id)
                 return
             request = messages.OffsetFetchRequest(group_id=group_id, topics=None)
             response = await self._request(request)
@@ -129,3 +140,18 @@ class _Coordinator:
         }
         self._left -= len(found)
         self.offsets[group_id] = found
+
+    async def _ask_share_lags(self, group_id: str) -> None:
+        kinds = messages.DescribeShareGroupOffsetsRequest
+        request = kinds([kinds.DescribeShareGroupOffsetsRequestGroup(group_id, None)])
+        (group,) = (await self._request(request)).groups
+        if group.error_code:
+            return
+        lags = self.lags[group_id] = {}
+        for topic in group.topics:
+            for each in topic.partitions:
+                if each.start_offset >= 0:  # else nobody has read it yet
+                    before = lags.get(topic.topic_name, 0)
+                    unknown = before is None or each.error_code or each.lag < 0
+                    lags[topic.topic_name] = None if unknown else before + each.lag
+            self._left -= len(topic.partitions)

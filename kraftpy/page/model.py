@@ -366,19 +366,33 @@ def ranked(topics: Mapping[str, int | None]) -> list[tuple[str, int | None]]:
 
 @dataclass(frozen=True)
 class Position:
-    """A partition in a group: what it committed, where the log ends, who reads it."""
+    """A partition in a group: what it committed, where the log ends, who reads it.
+
+    A share group begins at its `offset`, and is done with some records above that: `told_lag` is
+    without them.
+    """
 
     topic: str
     partition: int
     offset: int | None
     end: int | None
     member: str | None
+    told_lag: int | None = None
 
     @property
     def lag(self) -> int | None:
+        if self.told_lag is not None:
+            return self.told_lag
         if self.offset is None or self.end is None:
             return None
         return max(0, self.end - self.offset)
+
+    @property
+    def done_above(self) -> int | None:
+        """How many records above the offset of a share group it is done with."""
+        if self.offset is None or self.end is None or self.told_lag is None:
+            return None
+        return max(0, self.end - self.offset - self.told_lag)
 
 
 @dataclass(frozen=True)

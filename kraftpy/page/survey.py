@@ -11,15 +11,15 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from kraftpy.client.cluster import Cluster, NoBrokerError
 from kraftpy.client.cluster_admin import ClusterAdmin, QuorumInfo
-from kraftpy.client.group_admin import GroupAdmin
-from kraftpy.client.group_info import GroupInfo
+from kraftpy.client.group_admin import GroupAdmin, ShareStart
+from kraftpy.client.group_info import SHARE, GroupInfo
 from kraftpy.client.group_shares import shares_of
 from kraftpy.client.offsets import EARLIEST, LATEST, by_topic
 from kraftpy.client.security import NO_SECURITY, Secures
@@ -247,6 +247,10 @@ class Survey:
         admin = GroupAdmin(client, timeout_ms=TIMEOUT_MS)
         try:
             info = await admin.describe_group(name)
+            if info.type == SHARE:
+                starts = await admin.share_offsets(name)
+                ends = await ask_offsets(client, node, starts.keys(), LATEST)
+                return self._detail(info, _begun(starts, ends))
             committed = await admin.committed(name)
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
@@ -254,6 +258,18 @@ class Survey:
             raise
         readers = {each: member.id for member in info.members for each in member.partitions}
         ends = await ask_offsets(client, node, committed.keys() | readers.keys(), LATEST)
+        positions = tuple(
+            Position(
+                *each,
+                committed[each].offset if each in committed else None,
+                ends.get(each),
+                readers.get(each),
+            )
+            for each in sorted(committed.keys() | readers.keys())
+        )
+        return self._detail(info, positions)
+
+    def _detail(self, info: GroupInfo, positions: tuple[Position, ...]) -> GroupDetail:
         detail = GroupDetail(
             info.id,
             info.type,
@@ -271,16 +287,8 @@ class Survey:
                 )
                 for each in info.members
             ),
-            tuple(
-                Position(
-                    *each,
-                    committed[each].offset if each in committed else None,
-                    ends.get(each),
-                    readers.get(each),
-                )
-                for each in sorted(committed.keys() | readers.keys())
-            ),
-            _shares(info),
+            positions,
+            () if info.type == SHARE else _shares(info),
         )
         return replace(detail, trend=self._trend(detail))
 
@@ -308,6 +316,22 @@ def _sizes_at_leaders(node: Node, disks: Disks) -> dict[str, int]:
         if None not in found:
             sizes[topic.name] = sum(each for each in found if each is not None)
     return sizes
+
+
+def _begun(
+    starts: Mapping[TopicPartition, ShareStart], ends: Mapping[TopicPartition, int]
+) -> tuple[Position, ...]:
+    """Of a share group, whose partitions anybody reads."""
+    return tuple(
+        Position(
+            *each,
+            start.offset,
+            None if start.lag is None else ends.get(each),
+            None,
+            start.lag,
+        )
+        for each, start in starts.items()
+    )
 
 
 def _shares(info: GroupInfo) -> tuple[Slice, ...]:

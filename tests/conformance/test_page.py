@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing import Cluster
 from tests.chromium import Chromium, wait_for
 from tests.endpoints import metrics_address
+from tests.share_groups import begin_at_start
 
 TIMEOUT_S = 20.0
 LONG = "a-long-name-" + "that.somebody.chose." * 8
 HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"&"
 GROUPS = {"kitchen": 40, HOSTILE: 90, "..": 10, "x" * 300: 50}
 RECORDS = 100
-SIZES = [(1280, 900, False), (768, 1024, True), (360, 740, True)]
+QUEUE = "queue"
+DONE = (*range(10), *range(50, 80))
+SIZES = [(1280, 900, False), (768, 1024, True), (420, 900, True), (360, 740, True)]
 
 # The contrast of every piece of text with what is behind it, by WCAG 2; the worst that is too low.
 CONTRAST = """
@@ -73,14 +83,38 @@ def cluster() -> Iterator[Cluster]:
             offsets = [TopicPartition("orders", 0, RECORDS - lag)]
             consumer.commit(offsets=offsets, asynchronous=False)
             consumer.close()
-        yield started
+        with queue(started.bootstrap):
+            yield started
+
+
+@contextmanager
+def queue(bootstrap: str) -> Iterator[None]:
+    """A share group with a member, which is done with some records and has given back the rest."""
+    begin_at_start(bootstrap, QUEUE)
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": QUEUE,
+        "share.acknowledgement.mode": "explicit",
+    }
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe(["orders"])
+        seen: set[int] = set()
+        while len(seen) < RECORDS:
+            for message in consumer.poll(1.0):
+                offset = message.offset()
+                kind = AcknowledgeType.ACCEPT if offset in DONE else AcknowledgeType.RELEASE
+                consumer.acknowledge(message, kind)
+                seen.add(offset)
+            consumer.commit_sync()
+        yield
 
 
 @pytest.fixture(scope="module")
 def pages(cluster: Cluster) -> dict[str, str]:
     """The addresses of the first node's pages."""
     config = cluster.nodes[1].config
-    paths = ("", "topics/orders", "groups/kitchen", "groups/?name=..", "groups/no")
+    named = ("kitchen", QUEUE, "?name=..", "no")
+    paths = ("", "topics/orders", *(f"groups/{name}" for name in named))
     return {path: url_of(config, path) for path in paths}
 
 
@@ -158,6 +192,24 @@ def test_the_page_says_what_there_is(page: Chromium, pages: dict[str, str]) -> N
     page.run("[...document.querySelectorAll('a')].find(a => a.textContent == '..').click()")
     page.until("document.querySelector('h1').textContent == 'Group ..'")
     assert page.run("document.querySelector('main').innerText.includes('Partitions')")
+
+
+def test_a_share_group_is_shown_with_what_it_has_done(
+    page: Chromium, pages: dict[str, str]
+) -> None:
+    page.open(pages[""])
+    rows = "[...document.querySelectorAll('section:has(#groups) tr')]"
+    row = f"{rows}.find(r => r.innerText.includes('{QUEUE}'))"
+    page.until(f"{row} && {row}.innerText.includes('share protocol')")
+    cells = page.run(f"[...{row}.cells].map(c => c.textContent.trim())")
+    assert cells[1:3] == ["Stable", "1"]
+    assert cells[4] == str(RECORDS - len(DONE))
+    page.open(pages[f"groups/{QUEUE}"])
+    page.until("document.body.innerText.includes('Done above the offset')")
+    found = page.run(
+        "[...document.querySelectorAll('tr')].map(r => [...r.cells].map(c => c.textContent.trim()))"
+    )
+    assert ["orders 0", "10", "100", "60", "30"] in found
 
 
 def test_lists_are_sorted_and_searched_while_one_looks(

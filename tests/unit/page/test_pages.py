@@ -395,6 +395,27 @@ def test_rates_are_shown_and_what_is_not_known_is_not_zero() -> None:
     assert text.index(" fast ") < text.index(" idle ") < text.index(" new ")
 
 
+def test_a_share_group_is_as_far_as_it_is_done() -> None:
+    """What is done above its offset isn't in its lag; which member reads what means nothing."""
+    members = tuple(Member(each, None, each, "h", {"orders": [0]}) for each in ("one", "two"))
+    positions = (
+        Position("orders", 0, 5, 20, None, 9),
+        Position("orders", 1, 3, None, None),
+    )
+    detail = GroupDetail("g", "share", "Stable", "simple", 4, 1, members, positions)
+    found = read(group_page("g", Seen(detail), View({})), node())
+    assert "Partition Offset End Lag" in found.text
+    assert "Done above the offset" in found.text
+    assert "orders 0 5 20 9 6" in found.text
+    assert "Shared partitions" not in found.text
+    told = group_json("g", Seen(detail), View({}))
+    assert (told["type"], told["lag"]) == ("share", None)
+    assert [(each["lag"], each["done_above"]) for each in told["partitions"]] == [
+        (9, 6),
+        (None, None),
+    ]
+
+
 def test_whose_which_keys_are_is_shown() -> None:
     half = SLOTS // 2
     members = tuple(Member(each, None, each, "h", {"orders": [0]}) for each in ("one", "two"))
