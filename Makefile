@@ -98,7 +98,7 @@ dashboards: $(BIN)/.group-test  ## every panel and every alert against Prometheu
 simulate: $(BIN)/.group-test  ## the rules of replication and of transactions against faults, under seeds (SEEDS=2000); a failure says how to replay it
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-broken: $(BIN)/.group-test  ## twenty-three builds, each without one rule of replication, groups, transactions or sharing: is each one caught?
+broken: $(BIN)/.group-test  ## twenty-eight builds, each without one rule of replication, groups, transactions, sharing or leases: is each one caught?
 	$(BIN)/python -m tests.consistency.catch $(ARGS)
 
 torture: $(BIN)/.group-test  ## three brokers killed, paused and cut off under load (MINUTES=20, SEED=7), then look for what was lost and whether their disks hold the same (the page is in build/consistency)

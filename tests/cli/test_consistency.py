@@ -98,7 +98,7 @@ def test_the_list_names_what_can_be_run() -> None:
     said = json.loads(output("consistency", "list", "-o", "json"))
     assert list(said["workloads"]) == [
         "queue", "replicas", "offsets", "commits", "groups", "metadata",
-        "list-append", "transform", "bank", "cooperative",
+        "list-append", "transform", "bank", "cooperative", "share",
     ]  # fmt: skip
     assert {"kill", "pause", "partition", "slow", "lose-tail", "reassign"} <= said["faults"].keys()
     assert said["clients"]["kraftpy"] == "installed"

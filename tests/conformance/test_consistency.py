@@ -31,6 +31,7 @@ WANTED = {
     "metadata": ("create", "alter", "delete", "describe"),
     # Members of whole partitions, with our client and a stock one.
     "cooperative": ("progress",),
+    "share": ("lease", "hold", "acknowledge", "starts", "ends"),
 }
 SETTINGS = {
     f"group_consumer_{bound}{name}_ms": value

@@ -29,6 +29,7 @@ from kraftpy.testing import Cluster
 from kraftpy.testing.consistency.runner import quick_cluster
 from kraftpy.testing.consistency.worker import Task
 
+from . import broken_leases as leases
 from . import broken_shares as shares
 from . import broken_transactions as transactions
 
@@ -162,6 +163,11 @@ BUILDS = {
         shares.slot_before_revoked,
         shares.lane_skips,
         shares.session_keeps_slice,
+        leases.lease_twice,
+        leases.ack_unpersisted,
+        leases.gap_skipped,
+        leases.count_forgotten,
+        leases.stale_leader_writes,
     )
 }
 
@@ -188,6 +194,10 @@ _SKIPPED = frozenset({"claimed-unprocessed", "key-order", "all-processed"})
 _TWO_LOGS = (
     "tests/unit/core/test_groups/test_two_logs.py::test_at_every_crash_point",
     "tests/simulation/test_cooperative.py::test_no_seed_breaks_an_invariant_of_claims",
+)
+_STALE_LEADERS = (
+    "tests/unit/core/test_leases/test_state.py",
+    "tests/simulation/test_leases.py::test_a_leader_of_the_past_writes_nothing",
 )
 CASES = {
     "acks_before_replication": Case("queue", "partition", _LOSS),
@@ -221,6 +231,11 @@ CASES = {
     "session_keeps_slice": Case(
         tests=("tests/unit/server/replication/test_fetch_sessions.py",),
     ),
+    "lease_twice": Case("share", "kill-client", frozenset({"leased-twice"})),
+    "ack_unpersisted": Case("share", "partition", frozenset({"done-again"})),
+    "gap_skipped": Case("share", "kill", frozenset({"lost"})),
+    "count_forgotten": Case("share", "kill", frozenset({"miscounted"})),
+    "stale_leader_writes": Case(tests=_STALE_LEADERS),
 }
 
 

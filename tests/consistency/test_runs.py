@@ -58,6 +58,7 @@ def judged(plan: Plan, result: Result) -> Outcome:
         ("groups", "kill"),
         ("metadata", "partition"),
         ("cooperative", "kill"),
+        ("share", "kill"),
     ],
 )
 def test_promises_are_kept_under_a_fault(tmp_path: Path, workload: str, fault: str) -> None:

@@ -63,6 +63,13 @@ def test_a_leader_that_takes_retries_for_news_is_caught() -> None:
     assert_caught(removal, simulate_leases, (WRITTEN_ANEW, *range(1, SEARCH_MAX)))
 
 
+@pytest.mark.parametrize("seed", [KNOWN_SEEDS["stale_leader_writes"], *range(9, 17)])
+def test_a_leader_of_the_past_writes_nothing(seed: int) -> None:
+    """Of these seeds the first has one that tries to, when the next has the state already."""
+    outcome = simulate_leases(seed)
+    assert outcome.violation is None, f"{outcome.violation}\n{replay(seed, leases=True)}"
+
+
 def test_a_seed_with_leases_is_one_run() -> None:
     assert simulate_leases(3) == simulate_leases(3)
 

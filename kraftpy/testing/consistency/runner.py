@@ -52,18 +52,32 @@ from kraftpy.testing.consistency.workloads import PLAYS
 NODES = "nodes"
 """The folder in a run's folder for what the nodes left."""
 HEALTHY_TIMEOUT_S = 60.0
+_SEGMENT_BYTES = 1 << 14  # so that even a run of a minute has old segments
 _CONSUMER_HEARTBEAT: dict[str, Any] = {
     # KIP-848 has brokers decide these: 45 s would outlast most of what a run does to a group.
     "group_consumer_min_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
     "group_consumer_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
     "group_consumer_min_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
     "group_consumer_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
+    "group_share_min_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
+    "group_share_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
+    "group_share_min_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
+    "group_share_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
 }
-_SEGMENT_BYTES = 1 << 14  # so that even a run of a minute has old segments
+_LEASES: dict[str, Any] = {
+    # Leases that are over soon, snapshots after few updates, and a log that is cut off behind them.
+    "group_share_min_record_lock_duration_ms": clients.LOCK_MS,
+    "group_share_record_lock_duration_ms": clients.LOCK_MS,
+    "group_share_initialize_retry_interval_ms": 1_000,
+    "share_coordinator_snapshot_update_records_per_snapshot": 50,
+    "share_coordinator_state_topic_prune_interval_ms": 5_000,
+    "share_coordinator_state_topic_segment_bytes": _SEGMENT_BYTES,
+}
 _SETUP_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 25.0
 _RECOVERY_S = 1.0
 _LOOK_EVERY_S = 0.1
+_GROUP_RESOURCE = 32
 
 
 def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> Cluster:
@@ -72,7 +86,7 @@ def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> 
         "internal_segment_bytes": _SEGMENT_BYTES,
         "offsets_topic_segment_bytes": _SEGMENT_BYTES,
     }
-    return kind(nodes, **options, **small, **_CONSUMER_HEARTBEAT)
+    return kind(nodes, **options, **small, **_CONSUMER_HEARTBEAT, **_LEASES)
 
 
 def run(
@@ -277,6 +291,8 @@ class _Run:
                 configs |= self._play.sharing_configs
             for topic, partitions in self._topics.items():
                 await admin.create_topic(topic, partitions=partitions, configs=configs)
+            for group, values in self._play.group_configs(self._options).items():
+                await admin.alter_configs(group, values=values, resource_type=_GROUP_RESOURCE)
 
     def _inflict(self, deadline: float) -> float:
         """Until the deadline, which it returns: what takes calm groups comes on top of the time."""

@@ -20,7 +20,7 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 
 BUCKETS = 240
 OUTCOMES = ("ok", "info", "fail")
-UNTIMED = frozenset({"poll", "drain", "assign", "subscribe", "stored", "journals"})
+UNTIMED = frozenset({"poll", "drain", "assign", "subscribe", "stored", "journals", "lease"})
 _MS = 1_000_000
 _LANES_MAX = 40
 _DOTS_MAX = 3000
@@ -28,6 +28,7 @@ _IDLE, _BUSY = ord("."), ord("w")
 _MARKS = tuple(map(ord, "oif"))
 _DOES = (
     ("member", {"assigned", "revoked", "lost", "gone", "processed"}),
+    ("share member", {"lease", "acknowledge"}),
     ("disks", {"stored"}),
     ("final read", {"drain"}),
     ("read", {"poll"}),

@@ -35,6 +35,10 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | processed | {group, key, first, last, of?, slot?, polled?} | |
 | claim | {group, epoch, records, transaction?}: what is done of each key, as [slot, offset] | |
 | progress | {group, key} | {group, key, stable, claims}: -1 for none; [slot, last, offset, last] |
+| lease | {group, since?} | {group, since?, runs, ...}: of each key [first, last, number] |
+| hold | {group, link} | {group, link, epochs}: in which the other end leads, by key |
+| acknowledge | {group, said, link?}: of each key [offset, kind] | {..., errors}: of keys refused |
+| starts | {group} | {group, starts}: of each key the lowest offset that isn't done |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 | stable | null | {key: [last stable offset, end]}: how far committed records can be read |
 
@@ -43,6 +47,12 @@ and last slots. `keys` are partitions of which the member had nothing before, or
 
 `processed` may say `of` which key a record is (empty: none), in which slot, and when the poll began
 that brought it.
+
+A `lease` gives a member of a share group records; `number` says how often they were delivered. Who
+makes requests by itself knows which `node` gave them, by which connection (`link`), for how long
+(`lock_ms`), and, where that is certain, in which `epochs` that node led; what comes of a library
+may have been asked for at any time `since` then. Kinds of `acknowledge` are
+the protocol's: 1 accepts, 2 releases, 3 rejects, 4 renews.
 
 `commit` with `expected` is compare-and-set. A `commit`, `create`, `alter` or `delete` that failed
 because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
@@ -59,6 +69,8 @@ Check = Callable[[str, Any], str]
 
 KEY_CHARS_MAX = 300
 NO_OFFSET = -1
+_RUN_MAX = 100_000
+"""So many records are leased at a time, at most."""
 
 
 def _is_offset(value: Any) -> bool:
@@ -257,11 +269,33 @@ def _text(value: Any) -> bool:
     return type(value) is str
 
 
-_pairs = _lists_of(2)
+_pairs, _triples = _lists_of(2), _lists_of(3)
 
 
 def _pairs_by_key(value: Any) -> bool:
     return type(value) is dict and all(map(_is_key, value)) and all(map(_pairs, value.values()))
+
+
+def _offset_or_none_by_key(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and all(map(_is_key, value))
+        and all(map(_offset_or_none, value.values()))
+    )
+
+
+def _are_runs(value: Any) -> bool:
+    return _triples(value) and all(
+        0 <= first <= last < first + _RUN_MAX for first, last, _ in value
+    )
+
+
+def _runs_by_key(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_key, value)) and all(map(_are_runs, value.values()))
+
+
+def _texts_by_key(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_key, value)) and all(map(_text, value.values()))
 
 
 _REPLICA: dict[str, Field] = {"node": _epoch, "key": _is_key}
@@ -329,5 +363,23 @@ SHAPES: dict[str, Check] = {
         },
     ),
     "progress": _fields("progress", _REGISTER, {"stable": _offset_or_none, "claims": _lists_of(4)}),
+    "lease": _fields(
+        "lease",
+        {"group": _is_key, "since?": _epoch},
+        {
+            "runs": _runs_by_key,
+            "node?": _epoch,
+            "link?": _epoch,
+            "lock_ms?": _epoch,
+            "epochs?": _offset_or_none_by_key,
+        },
+    ),
+    "hold": _fields("hold", {"group": _is_key, "link": _epoch}, {"epochs": _offset_or_none_by_key}),
+    "acknowledge": _fields(
+        "acknowledge",
+        {"group": _is_key, "said": _pairs_by_key, "link?": _epoch},
+        {"errors": _texts_by_key},
+    ),
+    "starts": _fields("starts", {"group": _is_key}, {"starts": _ends}),
     "txn": _txn,
 }

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from kraftpy.testing.consistency.checkers.answers import AnswerChecker
 from kraftpy.testing.consistency.checkers.bank import SumChecker
 from kraftpy.testing.consistency.checkers.completeness import Completeness
+from kraftpy.testing.consistency.checkers.leases import LeaseChecker
 from kraftpy.testing.consistency.checkers.list_append import ListAppendChecker
 from kraftpy.testing.consistency.checkers.ownership import OwnershipChecker
 from kraftpy.testing.consistency.checkers.pieces import PieceChecker
@@ -100,6 +101,12 @@ def _cooperative(options: Options) -> Sequence[Checker]:
     ]
 
 
+def _share(options: Options) -> Sequence[Checker]:
+    limits = options.get("limits")
+    known = limits if isinstance(limits, Mapping) else {}
+    return [LeaseChecker(known, _whole(options, "lock_ms"))]
+
+
 def _names(options: Options, name: str) -> Sequence[str]:
     value = options.get(name)
     if not isinstance(value, (list, dict)):
@@ -118,6 +125,7 @@ WORKLOADS: dict[str, Callable[[Options], Sequence[Checker]]] = {
     "transform": _transform,
     "bank": _bank,
     "cooperative": _cooperative,
+    "share": _share,
 }
 
 

@@ -21,6 +21,9 @@ from kraftpy.testing.consistency.page import render
 from kraftpy.testing.consistency.report import judge
 
 PLACE = {"group": "g", "key": "t-0"}
+RUNS = {"runs": {"t-0": [[0, 0, 1], [1, 1, 2]]}, "epochs": {"t-0": 1}}
+SAID = {"said": {"t-0": [[0, 1], [1, 2]]}}
+OPTIONS = {"limits": {"g": 5}, "lock_ms": 3}
 STEPS: list[tuple[str, Any, Any]] = [
     ("send", [["t-0", 1], ["t-0", 2]], [["t-0", 1, 0], ["t-0", 2, 1]]),
     ("assign", {"t-0": 0}, None),
@@ -54,6 +57,11 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("ends", {"group": "g", "ends": {"t-0": 2}}, None),
     ("left", {"group": "g", "members": ["m"]}, None),
     ("ended", {"detail": "ended by itself"}, None),
+    ("lease", {"group": "g"}, {"group": "g", **RUNS, "node": 1, "link": 0, "lock_ms": 3}),
+    ("lease", {"group": "g", "since": 5}, {"group": "g", "since": 5, "runs": RUNS["runs"]}),
+    ("hold", {"group": "g", "link": 0}, {"group": "g", "link": 0, "epochs": {"t-0": 1}}),
+    ("acknowledge", {"group": "g", **SAID}, {"group": "g", **SAID, "errors": {}}),
+    ("starts", {"group": "g"}, {"group": "g", "starts": {"t-0": 2}}),
     ("txn", [["append", "k", 1], ["r", "k", None]], [["append", "k", 1], ["r", "k", [1]]]),
     ("txn", [["append", "out-0", "+5 1"]], [["append", "out-0", "+5 1"]]),
     ("txn", [["append", "out-0/4", "4/9"]], [["append", "out-0/4", "4/9"]]),
@@ -79,7 +87,9 @@ JUNK = [
 
 def a_history(path: Path, workload: str) -> list[Any]:
     ticks = itertools.count(1)
-    with HistoryWriter(path, Header(workload), clock_ns=lambda: next(ticks)) as writer:
+    with HistoryWriter(
+        path, Header(workload, options=OPTIONS), clock_ns=lambda: next(ticks)
+    ) as writer:
         for f, asked, answer in STEPS:
             op = writer.invoke(1, f, asked, client="c")
             writer.ok(1, op, f, answer)

@@ -18,7 +18,14 @@ from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.report import judge
 from kraftpy.testing.consistency.verdicts import Findings
 
-from . import queue_histories, test_ownership, test_rest, test_shares, transaction_histories
+from . import (
+    queue_histories,
+    test_leases,
+    test_ownership,
+    test_rest,
+    test_shares,
+    transaction_histories,
+)
 from .test_linearizability import commits
 from .test_list_append import ANOMALIES, random_transactions
 
@@ -28,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "replicas": {"idempotence": True},
     "transform": {"groups": {"a": "orders-a"}},
     "cooperative": test_shares.OPTIONS,
+    "share": test_leases.OPTIONS,
 }
 
 
@@ -188,6 +196,10 @@ def shares(name: str) -> Operations:
     return sorted(operations, key=lambda each: each.ended_ns)
 
 
+def leases(name: str) -> Operations:
+    return sorted(dict(test_leases.PLANTS)[name](), key=lambda each: each.ended_ns)
+
+
 PLANTERS: dict[str, Callable[[str], Operations]] = {
     "queue": queue,
     "replicas": replicas,
@@ -199,6 +211,7 @@ PLANTERS: dict[str, Callable[[str], Operations]] = {
     "transform": whole,
     "bank": whole,
     "cooperative": shares,
+    "share": leases,
 }
 
 
@@ -240,6 +253,7 @@ def test_what_is_written_is_what_was_planned(tmp_path: Path) -> None:
         "transform": transaction_histories.history(transaction_histories.transformed_soundly),
         "bank": transaction_histories.history(transaction_histories.sound),
         "cooperative": test_shares.story(),
+        "share": test_leases.story(),
     }
     for workload, operations in plain.items():
         outcome = check(write(tmp_path / workload, workload, operations))

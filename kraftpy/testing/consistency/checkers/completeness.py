@@ -60,6 +60,11 @@ _WANTED = {
             ("processed", "no member processed anything"),
         ],
     ),
+    "share": _Wanted(
+        ["acknowledge"],
+        ["starts"],
+        [("lease", "no member was ever leased a record"), ("hold", "no member held on to any")],
+    ),
 }
 
 
@@ -135,6 +140,9 @@ def _keys(operation: Operation) -> Iterator[str]:
     value: Any = operation.value
     if operation.f == "drain":
         yield from value
+    elif operation.f in ("acknowledge", "starts"):
+        keys = value["said"].keys() - value["errors"] if "said" in value else value["starts"]
+        yield from (f"{value['group']}/{key}" for key in keys)
     elif operation.f == "claim":
         yield from (f"{value['group']}/{key}" for key in value["records"])
     elif operation.f == "progress":

@@ -25,6 +25,8 @@ NEVER_S = 3600.0
 """What does not give up gives up after that, longer than the faults of any run."""
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
+LOCK_MS = 3_000
+"""How long a record is leased to a member of a share group, where the run can say so."""
 NO_OFFSET = -1
 TRANSACTION_TIMEOUT_MS = 10_000
 """How long a coordinator waits for the end of a transaction whose producer is gone."""
@@ -336,6 +338,94 @@ class SharingAdapter(Protocol):
     def progress(self, bootstrap: str, group: str) -> ProgressReader: ...
 
 
+class Leased(NamedTuple):
+    """A record that a member of a share group was handed; `key` is its partition's."""
+
+    key: str
+    offset: int
+    deliveries: int
+    raw: Any
+    """As the library has it."""
+
+
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+"""What a member of a share group says of a record (KIP-932)."""
+
+Said = Mapping[str, Sequence[tuple[int, int]]]
+"""Of each partition, by key: offsets, and what is said of each."""
+
+Errors = dict[str, str]
+"""Of partitions, by key: why what was said of them was not kept."""
+
+
+class ShareReader(Protocol):
+    """A member of a share group as a library has it, which says of each record what became of it.
+
+    All records of a poll have to be spoken of before the next one.
+    """
+
+    def poll(self, timeout_s: float) -> list[Leased]: ...
+
+    def say(self, record: Leased, kind: int) -> None: ...
+
+    def commit(self) -> Errors:
+        """Has what was said since the last time kept, and waits."""
+
+    def close(self) -> None: ...
+
+
+class Lease(NamedTuple):
+    """What a leader gave: by key [first, last, deliveries], and the epochs in which it did.
+
+    `link` numbers the connection, with which leases end. A partition whose epoch isn't known for
+    certain is left out of `epochs`.
+    """
+
+    runs: dict[str, list[list[int]]]
+    node: int
+    link: int
+    epochs: dict[str, int]
+    lock_ms: int
+
+
+class LeaseMember(Protocol):
+    """A member of a share group, request by request."""
+
+    def lease(self, most: int, wait_ms: int, *, strict: bool) -> Lease:
+        """Asks one leader for some records; with `strict` for no more than `most`.
+
+        UnknownError may have leased some all the same; the connection has ended then.
+        """
+
+    def hold(self, link: int, keys: Sequence[str]) -> dict[str, int]:
+        """The epochs in which the leader at the connection's other end leads these partitions."""
+
+    def say(self, link: int, said: Said) -> Errors:
+        """NotDoneError if the leader took nothing of it for certain."""
+
+    def close(self) -> None:
+        """Leaves the group, and says nothing of what it has."""
+
+
+class LeasingAdapter(Protocol):
+    """What a library has for share groups."""
+
+    def reader(self, bootstrap: str, group: str, topic: str) -> ShareReader: ...
+
+    def member(self, bootstrap: str, group: str, topic: str) -> LeaseMember: ...
+
+    def starts(self, bootstrap: str, group: str) -> ShareStarts: ...
+
+
+class ShareStarts(Protocol):
+    """Reads how far share groups are."""
+
+    def read(self) -> dict[str, int]:
+        """By key: where the group begins, the lowest offset that isn't finished."""
+
+    def close(self) -> None: ...
+
+
 class Adapter(Protocol):
     """What a module of this package makes for a library."""
 
@@ -392,6 +482,11 @@ def transactional(name: str) -> TransactionalAdapter:
 def sharing(name: str) -> SharingAdapter:
     """The same of a library's members that share partitions."""
     return _module(f"{LIBRARIES[name].adapter}_shares").ADAPTER  # type: ignore[no-any-return]
+
+
+def leasing(name: str) -> LeasingAdapter:
+    """The same of a library's members of share groups."""
+    return _module(f"{LIBRARIES[name].adapter}_leases").ADAPTER  # type: ignore[no-any-return]
 
 
 def _module(name: str) -> Any:

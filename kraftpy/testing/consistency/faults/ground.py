@@ -14,6 +14,7 @@ from kraftpy.testing.cluster import Cluster, ClusterError
 from kraftpy.testing.consistency.faults.frames import Frames
 
 OFFSETS_TOPIC = "__consumer_offsets"
+SHARE_STATE_TOPIC = "__share_group_state"
 _IN_SYNC_TIMEOUT_S = 15.0
 _POLL_S = 0.05
 
@@ -113,10 +114,11 @@ class Ground:
         return None
 
     def _coordinator(self) -> int | None:
-        """Who leads the partition of committed offsets that was written to last."""
+        """Who leads the partition of groups' offsets, or state, that was written to last."""
         written: dict[str, float] = {}
+        logs = [f"{topic}-*/*.log" for topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC)]
         for node in self.cluster.nodes.values():
-            for path in node.log_dir.glob(f"{OFFSETS_TOPIC}-*/*.log"):
+            for path in (path for log in logs for path in node.log_dir.glob(log)):
                 with contextlib.suppress(OSError):  # it may be compacted away meanwhile
                     stat = path.stat()
                     if stat.st_size:
@@ -125,7 +127,8 @@ class Ground:
         if not written:
             return None
         newest = max(written, key=written.__getitem__)
-        return self.cluster.leader_of(OFFSETS_TOPIC, int(newest.rpartition("-")[2]))
+        topic, _, partition = newest.rpartition("-")
+        return self.cluster.leader_of(topic, int(partition))
 
 
 class Part(IntEnum):

@@ -16,6 +16,7 @@ from kraftpy.testing.consistency.workloads import (
     offsets,
     queue,
     replicas,
+    share,
     transform,
 )
 from kraftpy.testing.consistency.workloads.play import Part, Play
@@ -33,4 +34,5 @@ PLAYS: dict[str, Play] = {
     "transform": transform.PLAY,
     "bank": bank.PLAY,
     "cooperative": cooperative.PLAY,
+    "share": share.PLAY,
 }

@@ -33,6 +33,7 @@ class Play:
     * `options`: of the run, made from a name that is unique and its time limit in seconds
     * `topics`: what has to exist, name -> number of partitions, from the options
     * `configs`: of these topics; `sharing_configs`: also, where members can share partitions
+    * `group_configs`: of its share groups, by their ids, from the options
     * `members`: roles whose workers are members of groups, each with its group's name in the
       options; such a run has its groups come to rest before its final reads, and workers beyond
       the cast are members, too
@@ -49,6 +50,7 @@ class Play:
     topics: Callable[[Mapping[str, Any]], Mapping[str, int]]
     configs: Mapping[str, str] = field(default_factory=dict)
     sharing_configs: Mapping[str, str] = field(default_factory=dict)
+    group_configs: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, str]]] = lambda _: {}
     members: Mapping[str, str] = field(default_factory=dict)
     first_out: Sequence[str] = ()
     producers: Sequence[str] = ()
