@@ -38,7 +38,7 @@ partitions (`topic-0`), register names and the like; values written are unique b
 | lease | {group, since?} | {group, since?, runs, ...}: of each key [first, last, number] |
 | hold | {group, link} | {group, link, epochs}: in which the other end leads, by key |
 | acknowledge | {group, said, link?}: of each key [offset, kind] | {..., errors}: of keys refused |
-| starts | {group} | {group, starts}: of each key the lowest offset that isn't done |
+| starts | {group} | {group, starts}: of each key where it begins, and how much isn't done (or -1) |
 | txn | [["append", key, value] or ["r", key, null], ...] | reads with the list that was read |
 | stable | null | {key: [last stable offset, end]}: how far committed records can be read |
 
@@ -294,6 +294,15 @@ def _runs_by_key(value: Any) -> bool:
     return type(value) is dict and all(map(_is_key, value)) and all(map(_are_runs, value.values()))
 
 
+def _starts_by_key(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and all(map(_is_key, value))
+        and _pairs(list(value.values()))
+        and all(start >= 0 for start, _ in value.values())
+    )
+
+
 def _texts_by_key(value: Any) -> bool:
     return type(value) is dict and all(map(_is_key, value)) and all(map(_text, value.values()))
 
@@ -380,6 +389,6 @@ SHAPES: dict[str, Check] = {
         {"group": _is_key, "said": _pairs_by_key, "link?": _epoch},
         {"errors": _texts_by_key},
     ),
-    "starts": _fields("starts", {"group": _is_key}, {"starts": _ends}),
+    "starts": _fields("starts", {"group": _is_key}, {"starts": _starts_by_key}),
     "txn": _txn,
 }

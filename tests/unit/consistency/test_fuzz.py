@@ -61,7 +61,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("lease", {"group": "g", "since": 5}, {"group": "g", "since": 5, "runs": RUNS["runs"]}),
     ("hold", {"group": "g", "link": 0}, {"group": "g", "link": 0, "epochs": {"t-0": 1}}),
     ("acknowledge", {"group": "g", **SAID}, {"group": "g", **SAID, "errors": {}}),
-    ("starts", {"group": "g"}, {"group": "g", "starts": {"t-0": 2}}),
+    ("starts", {"group": "g"}, {"group": "g", "starts": {"t-0": [2, 0]}}),
     ("txn", [["append", "k", 1], ["r", "k", None]], [["append", "k", 1], ["r", "k", [1]]]),
     ("txn", [["append", "out-0", "+5 1"]], [["append", "out-0", "+5 1"]]),
     ("txn", [["append", "out-0/4", "4/9"]], [["append", "out-0/4", "4/9"]]),

@@ -88,9 +88,9 @@ def says(
                 outcome=outcome)  # fmt: skip
 
 
-def starts(now: int, offset: int) -> Operation:
+def starts(now: int, offset: int, left: int = -1) -> Operation:
     asked = {"group": "g"}
-    return call(now, READER, "starts", asked, {**asked, "starts": {"t-0": offset}})
+    return call(now, READER, "starts", asked, {**asked, "starts": {"t-0": [offset, left]}})
 
 
 def ends(now: int, offset: int = RECORDS) -> Operation:
@@ -198,9 +198,11 @@ PLANTS: list[tuple[str, Callable[[], Story]]] = [
     ("lost", lambda: [*without(3_125), says(3_125, 5, ACCEPT, [2], outcome="fail")]),
     ("lost", lambda: [*without(35), starts(36, 1)]),
     ("lost", lambda: without(20, 40, 45, 50)),
+    ("lost", lambda: [*without(3_500, 3_510, 3_610), starts(3_610, 7, 0)]),
     ("start-back", lambda: [*story(), starts(3_620, 7)]),
     ("start-back", lambda: [*story(), starts(60, 1)]),
     ("left-over", lambda: [*without(3_610), starts(3_610, 7)]),
+    ("left-over", lambda: [*without(3_610), starts(3_610, 7, 1)]),
 ]
 
 
@@ -266,6 +268,10 @@ def test_what_was_delivered_too_often_is_not_lost() -> None:
     assert wrong([*late, silent(3_127, 6, -1)]) == set()
     assert wrong([*late, silent(3_127, 6, LOCK_MS - 100)]) == {"lost"}
     assert wrong([*late, silent(10, 6, LOCK_MS)]) == {"lost"}
+
+
+def test_a_group_may_begin_with_what_it_has_finished() -> None:
+    assert wrong([*without(3_610), starts(3_610, 7, 0)]) == set()
 
 
 def test_who_reads_of_nothing_proves_nothing() -> None:

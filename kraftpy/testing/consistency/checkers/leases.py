@@ -15,7 +15,8 @@ Rules:
 * The start of a group passes what was accepted or rejected (or may have been, for all that its
   member knows), and what was delivered as often as may be. It never goes back.
 * Nobody else's word counts for a record that is leased for certain.
-* In the end the start is the end of the log: somebody has accepted all that was left.
+* In the end nothing is left: somebody has accepted all that was. Then the start is the end of the
+  log, or what lies between them is finished, as the group says: that counts as passed.
 * What a leader refused at once had no effect, as who makes its requests itself can tell by the
   partition's error (`REFUSED`); of all other errors nobody knows.
 """
@@ -78,9 +79,12 @@ class _Word(NamedTuple):
 
 
 class _Start(NamedTuple):
+    """Where a group begins, as it said; `left`: how many records it hasn't finished, or -1."""
+
     ended_ns: int
     invoked_ns: int
     offset: int
+    left: int
     line: int
 
 
@@ -127,8 +131,9 @@ class LeaseChecker:
                 holds = self._holds.setdefault((operation.process, value["link"]), [])
                 holds.append((operation.invoked_ns, value["epochs"]))
             case "starts" if operation.outcome == "ok":
-                for key, offset in value["starts"].items():
-                    start = _Start(operation.ended_ns, operation.invoked_ns, offset, operation.line)
+                for key, (offset, left) in value["starts"].items():
+                    at_ns = operation.ended_ns, operation.invoked_ns
+                    start = _Start(*at_ns, offset, left, operation.line)
                     self._place(value["group"], key).starts.append(start)
             case "ends":
                 for key, end in value["ends"].items():
@@ -437,7 +442,10 @@ class _Judge:
         last = max(place.starts, key=lambda each: each.ended_ns, default=None)
         if last is None or last.invoked_ns < place.end_ns:
             return  # not known, which is not for this checker to say
-        if last.offset < place.end:
+        if last.offset < place.end and not last.left:
+            for offset in range(last.offset, place.end):
+                self._judge_passed(offset, last)
+        elif last.offset < place.end:
             self._add(
                 "left-over",
                 f"{last.offset} to {place.end - 1} are not done in the end",

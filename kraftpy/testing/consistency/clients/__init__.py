@@ -420,8 +420,12 @@ class LeasingAdapter(Protocol):
 class ShareStarts(Protocol):
     """Reads how far share groups are."""
 
-    def read(self) -> dict[str, int]:
-        """By key: where the group begins, the lowest offset that isn't finished."""
+    def read(self) -> dict[str, tuple[int, int]]:
+        """By key: where the group begins, and how many records it hasn't finished; -1: unknown.
+
+        It may begin with some that are finished: leaders write that they are before they write
+        that all before them is.
+        """
 
     def close(self) -> None: ...
 

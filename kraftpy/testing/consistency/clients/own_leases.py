@@ -45,6 +45,7 @@ _VERSION = 2
 _BYTES_MAX = 1 << 20
 _LEAVE, _JOIN, _END = -1, 0, -1
 _METADATA_VERSION = 12
+_UNKNOWN = -1
 
 
 class _Link:
@@ -301,10 +302,13 @@ class _Starts:
         self._session = Session(bootstrap)
         self._group = group
 
-    def read(self) -> dict[str, int]:
+    def read(self) -> dict[str, tuple[int, int]]:
         admin = GroupAdmin(self._session.cluster, timeout_ms=_TIMEOUT_MS)
         found = self._session.run(admin.share_offsets(self._group))
-        return {key_of(place): each.offset for place, each in found.items()}
+        return {
+            key_of(place): (each.offset, _UNKNOWN if each.lag is None else each.lag)
+            for place, each in found.items()
+        }
 
     def close(self) -> None:
         self._session.close()

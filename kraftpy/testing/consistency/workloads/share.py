@@ -40,6 +40,8 @@ from kraftpy.testing.consistency.workloads.play import Part, Play
 if TYPE_CHECKING:
     from kraftpy.testing.consistency.worker import Worker
 
+_Starts = dict[str, tuple[int, int]]
+
 PARTITIONS = 3
 LOCKS_MAX = 200
 LIMITS = {"often": 5, "twice": 2}
@@ -129,10 +131,10 @@ def _send(worker: Worker, sender: Sender, places: list[clients.Place]) -> None:
     queue.send_records(worker, sender, records)
 
 
-def look(worker: Worker, reader: ShareStarts, group: str) -> dict[str, int] | None:
+def look(worker: Worker, reader: ShareStarts, group: str) -> _Starts | None:
     """Reads how far a group is."""
     said = lambda found: {"group": group, "starts": found}  # noqa: E731
-    found: dict[str, int] | None = worker.operate("starts", {"group": group}, reader.read, said)
+    found: _Starts | None = worker.operate("starts", {"group": group}, reader.read, said)
     return found
 
 
@@ -350,8 +352,12 @@ def finish(worker: Worker) -> None:
         reader.close()
 
 
-def _is_at(ends: Mapping[str, int], starts: Mapping[str, int] | None) -> bool:
-    return starts is not None and all(starts.get(key, 0) >= end for key, end in ends.items() if end)
+def _is_at(ends: Mapping[str, int], found: _Starts | None) -> bool:
+    def is_done(key: str, end: int) -> bool:
+        start, left = (found or {}).get(key, (0, -1))
+        return start >= end or left == 0
+
+    return all(is_done(key, end) for key, end in ends.items() if end)
 
 
 def _ends(worker: Worker) -> dict[str, int]:
