@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.message import Message
@@ -83,6 +83,18 @@ KEY_RANGES_TAG = 10_000
 # PartitionData of FetchResponse: the offset to go on from (`encode_int64`).
 SCANNED_OFFSET_TAG = 10_000
 
+# -- cooperative fetches: several members have a partition, and its leader leases them batches
+
+# FetchRequest, version 12 and later: whose (`Cooperation`). Only to brokers with the feature at
+# level 2: another one would give the whole partition to everybody.
+COOPERATION_TAG = 10_001
+# FetchPartition of such a one: ranges of offsets that the member has committed claims on
+# (`encode_ranges`), of those that it was leased.
+DONE_TAG = 10_002
+# PartitionData of FetchResponse: the offsets that are the member's now (`encode_ranges`). Of what
+# else the batches have nothing is. Not there: whoever answered knows nothing of all this.
+ACQUIRED_TAG = 10_001
+
 # MetadataRequest and MetadataResponseTopic: a flag, whether the topic has `accept.range.fetch` is
 # asked, and whether it has.
 ACCEPT_RANGE_FETCH_TAG = 10_000
@@ -93,14 +105,21 @@ ACCEPT_INDIVIDUAL_COMMIT_TAG = 10_000
 RANGES_MAX = 60_000
 """How many ranges the claims of a commit have at most."""
 
+DONE_MAX = 10_000
+"""How many ranges a cooperative fetch may say done of a partition."""
+
 KEY_RANGES_MAX = 64
 """How many slices may be wanted of a partition in a fetch."""
+
+TEXT_MAX = 32_767
+"""How many bytes a text has at most, as in Kafka's messages."""
 
 YES, NO = b"\1", b"\0"
 """The content of a tagged field that is a flag."""
 
 _NO_TAGS = b"\0"
 _INT64 = struct.Struct(">q")
+_TWO_INT32 = struct.Struct(">iix")
 _RANGE = struct.Struct(">qqx")
 _EPOCH_RANGE = struct.Struct(">qqix")
 _SLICE = struct.Struct(">qq")
@@ -138,6 +157,48 @@ def decode_int64(data: bytes) -> int:
         raise DecodeError(f"an int64 has {_INT64.size} bytes, not {len(data)}")
     number: int = _INT64.unpack(data)[0]
     return number
+
+
+class Cooperation(NamedTuple):
+    """Whose a cooperative fetch is, and for how long a lease is its."""
+
+    group: str
+    member: str
+    generation: int
+    session_timeout_ms: int
+
+
+def encode_cooperation(cooperation: Cooperation) -> bytes:
+    """The content of the field that says whose a fetch is."""
+    group, member, *numbers = cooperation
+    parts = [_encoded_text(group), _encoded_text(member), _TWO_INT32.pack(*numbers)]
+    return b"".join(parts)
+
+
+def decode_cooperation(data: bytes) -> Cooperation:
+    """Whose a fetch is."""
+    view = memoryview(data)
+    group, at = _text(view, 0)
+    member, at = _text(view, at)
+    if at + _TWO_INT32.size != len(view) or view[-1:] != _NO_TAGS:
+        raise DecodeError(f"a cooperation has {at + _TWO_INT32.size} bytes, not {len(view)}")
+    return Cooperation(group, member, *_TWO_INT32.unpack_from(view, at))
+
+
+def _encoded_text(text: str) -> bytes:
+    data = text.encode()
+    return encode_uvarint(len(data) + 1) + data
+
+
+def _text(view: memoryview, at: int) -> tuple[str, int]:
+    """The text that begins here, and where it ends."""
+    length, at = _count(view, at, TEXT_MAX)
+    if at + length > len(view):
+        raise DecodeError(f"a text of {length} bytes ends within them, at byte {len(view)}")
+    try:
+        return str(view[at : at + length], "utf-8"), at + length
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a text isn't UTF-8: {error}") from None
 
 
 def encode_ranges(ranges: Sequence[Range]) -> bytes:

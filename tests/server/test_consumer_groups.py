@@ -282,7 +282,7 @@ def test_the_features_of_the_cluster(wire: Wire) -> None:
     known = {name: (level, level) for name, level in fixed.items()}
     known["kraftpy.metadata.level"] = (1, LEVEL)
     in_use = {**fixed, "kraftpy.metadata.level": LEVEL, "transaction.version": 2}
-    in_use |= {"kraftpy.cooperative": 1, "share.version": 1}
+    in_use |= {"kraftpy.cooperative": 2, "share.version": 1}
     assert {f.name: (f.min_version, f.max_version) for f in answer.supported_features} == known
     assert {f.name: f.max_version_level for f in answer.finalized_features} == in_use
     assert answer.finalized_features_epoch >= 0

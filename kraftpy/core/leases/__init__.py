@@ -7,6 +7,7 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 * `terms`: what it is told and tells
 * `dealing`, `judging`: what of it a member gets, and whether what a member says of it may be
 * `numbers`: what all tables of a broker count
+* `claimed`: the same for a cooperative group, whose claims say what is done
 * `found`: what of the log there is to lease
 * `sessions`: which partitions a member of a share group fetches from a broker
 * `state`: what is kept of them by the share coordinator, one partition of `__share_group_state`
@@ -15,6 +16,7 @@ Two doors lead here: share groups (KIP-932), and the cooperative fetch of seed 0
 * `state_records`: those records, in Kafka's formats
 """
 
+from kraftpy.core.leases.claimed import ClaimedTable
 from kraftpy.core.leases.runs import RecordState, Run
 from kraftpy.core.leases.table import LeaseTable
 from kraftpy.core.leases.terms import (
@@ -33,6 +35,7 @@ __all__ = [
     "Acknowledgement",
     "Acquired",
     "Change",
+    "ClaimedTable",
     "Demand",
     "LeaseLimits",
     "LeaseTable",

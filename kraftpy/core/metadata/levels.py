@@ -30,13 +30,15 @@ The levels:
 6. Clients have quotas (`quota_commands`), and there are delegation tokens (`token_commands`).
 7. Brokers serve share groups. `share.version` begins with 1, once, as `transaction.version` did. A
    registration says when it was, and where the node's metrics are.
+8. Brokers serve cooperative fetches. `kraftpy.cooperative` goes to 2, once, unless it was lowered
+   to 0.
 """
 
 from __future__ import annotations
 
 from kraftpy import __version__
 
-LEVEL = 7
+LEVEL = 8
 """The highest level that this release knows."""
 
 UNKNOWN_FIELDS_STOP = 1
@@ -64,8 +66,14 @@ SHARE_GROUPS = 7
 REGISTRY = 7
 """The level from which on a registration says when it was, and where metrics are."""
 
+COOPERATIVE_FETCH = 8
+"""The level from which on brokers serve cooperative fetches."""
+
 COOPERATIVE_BEGINS = 1
 """What `kraftpy.cooperative` begins with at level 4, also in later releases."""
+
+COOPERATIVE_FETCH_BEGINS = 2
+"""What `kraftpy.cooperative` goes to at level 8, also in later releases."""
 
 TRANSACTION_VERSION = "transaction.version"
 """The feature that says by which version of the protocol clients are to write (KIP-890)."""

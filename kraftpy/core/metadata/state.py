@@ -76,6 +76,8 @@ from kraftpy.core.metadata.commands import (
 from kraftpy.core.metadata.commands.codec import TYPE, has_newer_fields
 from kraftpy.core.metadata.levels import (
     COOPERATIVE_BEGINS,
+    COOPERATIVE_FETCH,
+    COOPERATIVE_FETCH_BEGINS,
     LEVEL,
     SHARE_GROUPS,
     SHARE_VERSION,
@@ -223,6 +225,8 @@ def _raise_level(
         for since, name, begins_with in _FEATURES:
             if before < since <= command.level:
                 _set_feature(state, name, begins_with, changes)
+        if before < COOPERATIVE_FETCH <= command.level and COOPERATIVE_FEATURE in state.features:
+            _set_feature(state, COOPERATIVE_FEATURE, COOPERATIVE_FETCH_BEGINS, changes)
     return {"level": state.level}
 
 

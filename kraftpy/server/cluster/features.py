@@ -9,7 +9,8 @@ of these has one level, so none can be raised or lowered.
   (KIP-890); brokers go by the versions of requests, and take both at any level. 1 is as 0, which
   isn't among the levels in use. All nodes know it from a metadata level on, and it begins with 2.
 * `kraftpy.cooperative` is kraftpy's own: brokers serve cooperative consumption, so clients may ask
-  for it. At level 1 those are slices in fetches, and claims in commits of either kind.
+  for it. At level 1 those are slices in fetches, and claims in commits of either kind; at 2 also
+  cooperative fetches, in which several members have a partition and leaders lease its batches.
 * `share.version` says whether there are share groups (KIP-932): at 0 their APIs are hidden from
   clients, and who asks for one nevertheless is answered with UNSUPPORTED_VERSION.
 * `kraftpy.metadata.level` is kraftpy's own: what may be in the metadata
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.core.metadata import LEVEL
 from kraftpy.core.metadata.levels import (
+    COOPERATIVE_FETCH,
     SHARE_GROUPS,
     SHARE_VERSION,
     TRANSACTION_VERSION,
@@ -46,17 +48,21 @@ class Levels(NamedTuple):
 
 _TRANSACTION_VERSION_MAX = 2
 
-COOPERATIVE_MAX = 1
+COOPERATIVE_MAX = 2
 """The highest level of `kraftpy.cooperative` that this release serves; at 0 nobody hears of it."""
 
-ADJUSTABLE: Mapping[str, int] = MappingProxyType(
+COOPERATIVE_FETCHES = 2
+"""The level of `kraftpy.cooperative` from which on there are cooperative fetches."""
+
+ADJUSTABLE: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
-        TRANSACTION_VERSION: TRANSACTIONS,
-        COOPERATIVE_FEATURE: TWINS,
-        SHARE_VERSION: SHARE_GROUPS,
+        TRANSACTION_VERSION: (TRANSACTIONS,),
+        COOPERATIVE_FEATURE: (TWINS, COOPERATIVE_FETCH),
+        SHARE_VERSION: (SHARE_GROUPS,),
     }
 )
-"""The features that can be raised and lowered, with the metadata level that this takes."""
+"""The features that can be raised and lowered, with the metadata levels that their levels from 1
+on take; the last one counts for those above, too."""
 
 SHARE_VERSION_MAX = 1
 """The highest level of `share.version` that this release serves."""
@@ -87,6 +93,17 @@ def levels_in_use(metadata: MetadataState) -> dict[str, int]:
     if not COOPERATIVE_MAX:
         del adjustable[COOPERATIVE_FEATURE]
     return {**_FIXED, **adjustable, METADATA_LEVEL_FEATURE: metadata.level}
+
+
+def metadata_level_for(feature: str, level: int) -> int:
+    """The metadata level that it takes for the feature to get this level."""
+    levels = ADJUSTABLE.get(feature, (0,))
+    return levels[min(max(level, 1), len(levels)) - 1]
+
+
+def has_cooperative_fetches(metadata: MetadataState) -> bool:
+    """Whether leaders serve cooperative fetches."""
+    return metadata.features.get(COOPERATIVE_FEATURE, 0) >= COOPERATIVE_FETCHES
 
 
 def has_share_groups(metadata: MetadataState) -> bool:

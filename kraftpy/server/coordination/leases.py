@@ -1,10 +1,11 @@
-"""Leases of share groups on the partitions that this broker leads: their tables and sessions.
+"""Leases on the partitions that this broker leads: of share groups, with their tables and sessions,
+and of cooperative groups (`claimed_leases`).
 
 Rules (docs/rules.md, rules 290 and 291):
 
-* A table is opened when somebody first asks for its records, and given up with its partition's
-  leadership, or when nobody of its group has a session here any more. There are TABLES_MAX at most;
-  those that nobody misses give way.
+* A share group's table is opened when somebody first asks for its records, and given up with its
+  partition's leadership, or when nobody of its group has a session here any more. There are
+  TABLES_MAX at most; those that nobody misses give way.
 * What a session's member has is given back when the session ends, be it that its connection does;
   what it has acknowledged counts, written or not.
 """
@@ -21,6 +22,7 @@ from kraftpy.core.config.leasing import LeaseSettings, lease_settings
 from kraftpy.core.leases.sessions import Key, ShareSession, ShareSessions
 from kraftpy.core.metadata import ResourceType
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.server.coordination.claimed_leases import ClaimedHost, ClaimedLeases
 from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost, TableKey
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ TABLES_MAX: Final = 20_000
 _LOOKED_AT_MAX: Final = 100
 
 
-class LeasesHost(TableHost, Protocol):
+class LeasesHost(TableHost, ClaimedHost, Protocol):
     """What is needed of the broker."""
 
     @property
@@ -51,6 +53,7 @@ class Leases:
         self._host = host
         self.stopped = False
         self.meters = LeaseMeters()
+        self.claimed = ClaimedLeases(host)
         self.sessions = ShareSessions(host.config.group_share_max_share_sessions)
         self._tables: dict[TableKey, LedTable] = {}
         self._of_group: dict[str, dict[LedTable, None]] = {}
@@ -146,3 +149,4 @@ class Leases:
         """Gives up all that there is, and opens nothing any more."""
         self.stopped = True
         await asyncio.gather(*(table.stop() for table in list(self._tables.values())))
+        await self.claimed.close()

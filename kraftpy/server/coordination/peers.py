@@ -36,6 +36,7 @@ READS = Lane("reads", FORWARDED_CLIENT_ID)
 COMMITS = Lane("commits", FORWARDED_CLIENT_ID)
 MARKERS = Lane("markers", "kraftpy-markers")
 QUESTIONS = Lane("questions about transactions", "kraftpy-questions")
+CLAIMS = Lane("questions about claims", "kraftpy-claims")
 STATE = Lane("the state of share groups", "kraftpy-state")
 
 

@@ -21,7 +21,7 @@ from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import METADATA_LEVEL_FEATURE
 from kraftpy.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
-from kraftpy.server.cluster.features import ADJUSTABLE, levels_in_use, supported
+from kraftpy.server.cluster.features import ADJUSTABLE, levels_in_use, metadata_level_for, supported
 from kraftpy.server.cluster.proposals import TIMEOUT_MAX_MS
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.handlers.rights import controller_of
@@ -94,10 +94,11 @@ def _check(update: Update, levels: dict[str, int], broker: Broker) -> None:
             f"it has level {level}, and node {broker.node_id} knows {known.lowest} to "
             f"{known.highest}",
         )
-    if broker.metadata.level < ADJUSTABLE.get(feature, 0):
+    takes = metadata_level_for(feature, wanted)
+    if broker.metadata.level < takes:
         raise _refusal(
             feature,
-            f"this takes metadata level {ADJUSTABLE[feature]}, and the cluster has "
+            f"this takes metadata level {takes}, and the cluster has "
             f"{broker.metadata.level}: upgrade all nodes, then `kraftpy cluster raise-level`",
         )
     if wanted < level and update.upgrade_type == _UPGRADE:

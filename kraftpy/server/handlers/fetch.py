@@ -23,6 +23,11 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse
 from kraftpy.server.handlers.consumer_fetch import TOGETHER_MAX, Fetch, LongFetch
 from kraftpy.server.handlers.converted_fetch import ConvertedFetch
+from kraftpy.server.handlers.cooperative_fetch import (
+    CooperativeFetch,
+    cooperation_of,
+    fetch_cooperatively,
+)
 from kraftpy.server.handlers.range_fetch import RangeFetch, note_key_ranges, read_key_ranges
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
@@ -45,15 +50,17 @@ TOPIC_ID_VERSION = 13
 
 
 class Kinds(NamedTuple):
-    """How consumers' fetches are served: one, one of many partitions, one of keys, an old one."""
+    """How consumers' fetches are served: one, one of many partitions, one of keys, an old one, one
+    of a member that is leased batches."""
 
     one: type[Fetch]
     long: type[LongFetch]
     ranged: type[RangeFetch]
     converted: type[ConvertedFetch]
+    cooperative: type[CooperativeFetch]
 
 
-OPEN = Kinds(Fetch, LongFetch, RangeFetch, ConvertedFetch)
+OPEN = Kinds(Fetch, LongFetch, RangeFetch, ConvertedFetch, CooperativeFetch)
 """Where nobody needs rights; `authorization.fetches` has the others."""
 
 
@@ -64,9 +71,19 @@ def fetch_as(
     if ctx.api_version < FIRST_VERSION_WITH_BATCHES:
         return _fetch_converted(broker, ctx, request, kinds)
     state = request.replica_state
-    if (request.replica_id if state is None else state.replica_id) >= 0:
-        return fetch_for_follower(broker, ctx, request)
+    is_replica = (request.replica_id if state is None else state.replica_id) >= 0
     by_id = ctx.api_version >= TOPIC_ID_VERSION
+    if request._tags is not None:
+        try:
+            if cooperation_of(broker, request) is not None:
+                if is_replica:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)  # it has all records
+                topics, kind = _one_by_one(request), kinds.cooperative
+                return fetch_cooperatively(broker, ctx, request, topics, by_id, kind)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
+    if is_replica:
+        return fetch_for_follower(broker, ctx, request)
     if ctx.many:
         return _fetch_many(broker, ctx, request, by_id, kinds)
     ranged: dict[Key, bytes] = {}

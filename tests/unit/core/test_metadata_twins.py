@@ -10,7 +10,7 @@ from metadata_invariants import check, check_lead_of_twins
 
 from kraftpy.core.metadata import LEVEL, FeatureChanged, LaterReleaseError
 from kraftpy.core.metadata.commands import COMMANDS
-from kraftpy.core.metadata.levels import COOPERATIVE_BEGINS, TWINS
+from kraftpy.core.metadata.levels import COOPERATIVE_BEGINS, COOPERATIVE_FETCH_BEGINS, TWINS
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE
 
@@ -138,9 +138,12 @@ def test_below_its_level_there_is_none() -> None:
 def test_cooperative_consumption_begins_with_its_level_once() -> None:
     cluster = Cluster(1, level=TWINS - 1)
     assert COOPERATIVE_FEATURE not in cluster.state.features
-    result = cluster.ok({"type": "raise_level", "level": LEVEL})
+    result = cluster.ok({"type": "raise_level", "level": TWINS})
     assert FeatureChanged(COOPERATIVE_FEATURE, 0, COOPERATIVE_BEGINS) in result.changes
     assert cluster.state.features[COOPERATIVE_FEATURE] == 1
+    result = cluster.ok({"type": "raise_level", "level": LEVEL})
+    assert FeatureChanged(COOPERATIVE_FEATURE, 1, COOPERATIVE_FETCH_BEGINS) in result.changes
+    assert cluster.state.features[COOPERATIVE_FEATURE] == 2
     features = [{"name": COOPERATIVE_FEATURE, "level": 0}]
     cluster.ok({"type": "update_features", "features": features})
     cluster.ok({"type": "raise_level", "level": LEVEL})

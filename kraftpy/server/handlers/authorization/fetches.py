@@ -10,6 +10,7 @@ from kraftpy.core.security.acls import Operation, Resource
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.handlers.consumer_fetch import Fetch, LongFetch
 from kraftpy.server.handlers.converted_fetch import ConvertedFetch
+from kraftpy.server.handlers.cooperative_fetch import CooperativeFetch
 from kraftpy.server.handlers.fetch import Kinds
 from kraftpy.server.handlers.range_fetch import RangeFetch
 from kraftpy.server.replication.fetch_sessions import FetchPartition
@@ -44,6 +45,14 @@ class _AuthorizedConvertedFetch(_Reading, ConvertedFetch):
     __slots__ = ()
 
 
+class _AuthorizedCooperativeFetch(_Reading, CooperativeFetch):
+    __slots__ = ()
+
+
 AUTHORIZED = Kinds(
-    _AuthorizedFetch, _AuthorizedLongFetch, _AuthorizedRangeFetch, _AuthorizedConvertedFetch
+    _AuthorizedFetch,
+    _AuthorizedLongFetch,
+    _AuthorizedRangeFetch,
+    _AuthorizedConvertedFetch,
+    _AuthorizedCooperativeFetch,
 )

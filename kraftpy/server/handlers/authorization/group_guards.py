@@ -11,6 +11,7 @@ from typing import Any
 
 from kraftpy.core.groups.commits import commit_error_response
 from kraftpy.core.security.acls import Operation, Resource
+from kraftpy.core.security.principals import BROKER
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode
@@ -175,10 +176,13 @@ def offset_commit(check: Check, request: OffsetCommitRequest) -> Generator[None,
 
 @guards(
     ApiKey.OFFSET_FETCH,
-    rights="Group DESCRIBE, Topic DESCRIBE; of all topics those without it are left out",
+    rights="Group DESCRIBE, Topic DESCRIBE; of all topics those without it are left out; "
+    "as a broker Cluster CLUSTER_ACTION",
 )
 def offset_fetch(check: Check, request: OffsetFetchRequest) -> Generator[None, None, Any]:
-    """Each group by itself, then its topics."""
+    """Each group by itself, then its topics; leaders read claims as brokers."""
+    if check.view.principal.type == BROKER and check.cluster(Operation.CLUSTER_ACTION):
+        return None
     kinds = OffsetFetchResponse
     if check.ctx.api_version < _FIRST_FETCH_OF_GROUPS:
         return (yield from _fetch_of_one(check, request))

@@ -38,6 +38,7 @@ from kraftpy.protocol.messages import (
 from kraftpy.server.handlers.authorization.fetches import AUTHORIZED
 from kraftpy.server.handlers.authorization.guards import (
     CLUSTER_DENIED,
+    GROUP_DENIED,
     TOPIC_DENIED,
     TRANSACTION_DENIED,
     Check,
@@ -46,6 +47,7 @@ from kraftpy.server.handlers.authorization.guards import (
     guards,
     leaves_open,
 )
+from kraftpy.server.handlers.cooperative_fetch import cooperation_of
 from kraftpy.server.handlers.fetch import fetch_as
 from kraftpy.server.handlers.produce import FIRST_VERSION_WITH_TOPIC_IDS
 
@@ -124,7 +126,10 @@ def _produced(
     )
 
 
-@guards(ApiKey.FETCH, rights="Topic READ; as a replica Cluster CLUSTER_ACTION")
+@guards(
+    ApiKey.FETCH,
+    rights="Topic READ, cooperatively Group READ, too; as a replica Cluster CLUSTER_ACTION",
+)
 def fetch_guard(check: Check, request: FetchRequest) -> Generator[None, None, Any]:
     """Replicas; what a session has of a consumer's topics only the handler knows."""
     state = request.replica_state
@@ -133,6 +138,12 @@ def fetch_guard(check: Check, request: FetchRequest) -> Generator[None, None, An
         sessions = check.broker.fetch_sessions
         if request.session_id and sessions.is_of_another(request.session_id, check.view.principal):
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        try:
+            cooperation = cooperation_of(check.broker, request)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
+        if cooperation is not None and not check.group(Operation.READ, cooperation.group):
+            return FetchResponse(error_code=GROUP_DENIED)
         return fetch_as(check.broker, check.ctx, request, AUTHORIZED)
     principal = check.view.principal
     is_another = principal.type == BROKER and principal.name != str(replica_id)

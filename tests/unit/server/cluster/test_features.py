@@ -26,13 +26,31 @@ def test_nobody_hears_of_cooperative_consumption_before_it_is_served(
     assert COOPERATIVE_FEATURE not in features.levels_in_use(metadata(LEVEL))
 
 
-@pytest.mark.parametrize(("level", "in_use"), [(0, 0), (3, 0), (4, 1), (LEVEL, 1)])
-def test_it_is_in_use_from_its_metadata_level_on(
-    level: int, in_use: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(features, "COOPERATIVE_MAX", 1)
-    assert features.supported()[COOPERATIVE_FEATURE] == (0, 1)
+@pytest.mark.parametrize(("level", "in_use"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, 2), (LEVEL, 2)])
+def test_it_is_in_use_from_its_metadata_level_on(level: int, in_use: int) -> None:
+    assert features.supported()[COOPERATIVE_FEATURE] == (0, 2)
     assert features.levels_in_use(metadata(level))[COOPERATIVE_FEATURE] == in_use
+
+
+def test_cooperative_fetches_come_with_a_metadata_level_of_theirs() -> None:
+    assert [features.metadata_level_for(COOPERATIVE_FEATURE, each) for each in range(3)] == [
+        4,
+        4,
+        8,
+    ]
+    assert features.metadata_level_for("transaction.version", 2) == 2
+    state = metadata(7)
+    assert not features.has_cooperative_fetches(state)
+    state.apply(2, {"type": "raise_level", "level": 8})
+    assert features.has_cooperative_fetches(state)
+
+
+def test_who_has_turned_sharing_off_isn_t_given_cooperative_fetches_by_a_level() -> None:
+    state = metadata(7)
+    lowered = {"type": "update_features", "features": [{"name": COOPERATIVE_FEATURE, "level": 0}]}
+    state.apply(2, lowered)
+    state.apply(3, {"type": "raise_level", "level": 8})
+    assert COOPERATIVE_FEATURE not in state.features
 
 
 @pytest.mark.parametrize("level", [0, SHARE_GROUPS - 1, SHARE_GROUPS, LEVEL])

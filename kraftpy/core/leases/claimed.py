@@ -1,0 +1,234 @@
+"""The leases of a cooperative group on one partition, at the partition's leader (seed 001).
+
+The table of `table`, over another state: the claims that members commit at their group's
+coordinator. Rules:
+
+* Nothing is written here: a member commits what it has done, and then says so. What nobody has said
+  done of in time is in doubt, for it may be committed. It's dealt again, as often as need be, when
+  claims have been read that were asked for since.
+* A new generation has the claims read, and is dealt nothing before: whoever has set the group's
+  offset back wants records again. Leases stay. A generation that is over is dealt nothing any more.
+* Whole batches are dealt, and with them what lies before them and isn't there: markers, what
+  compaction took, what the log doesn't begin with any more. Who claims a lease claims that, too;
+  else the group's offset would stand there.
+* A member's lease at or above the offset that it asks for comes again, for as long as a new one,
+  and nothing else does: its answer was lost.
+* With RUNS_MAX runs between start and end only what is Available is dealt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Runs
+from kraftpy.core.leases.table import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    Demand,
+    LeaseLimits,
+    LeaseTable,
+    ReadBatch,
+    StateBatch,
+)
+from kraftpy.protocol.errors import ErrorCode
+
+RUNS_MAX = 20_000
+"""As many ranges as a coordinator keeps of a partition by default; a run takes some forty bytes."""
+
+_NO_LIMIT = 1 << 62
+_EVERYTHING = Demand(_NO_LIMIT, 0, False)
+
+Range: TypeAlias = tuple[int, int]
+"""First and last offset."""
+
+
+class ClaimedTable(LeaseTable):
+    """See the module; `stable` and `claims` are what the group has done, in any order."""
+
+    def __init__(self, stable: int, claims: Iterable[Range] = (), generation: int = -1) -> None:
+        done = [StateBatch(first, last, ACKNOWLEDGED, 0) for first, last in claims]
+        super().__init__(_limits(0), stable, done)
+        self.generation = generation
+        """The highest that anybody came with."""
+        self._anew = False
+        self._is_asking = False
+        self._doubtful: set[int] = set()
+        self._asked: frozenset[int] = frozenset()
+        self._asked_anew = False
+        self._done_since: list[Range] = []
+
+    # -- members
+
+    def enter(self, generation: int) -> ErrorCode:
+        """A member comes as of this generation."""
+        if generation < self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if generation > self.generation:
+            self.generation = generation
+            self._anew = True
+        return ErrorCode.NONE
+
+    def held(self, member: str, offset: int) -> list[Range]:
+        """What the member has a lease on, from this offset on."""
+        runs = self._runs
+        found: list[Range] = []
+        for index in runs.between(offset, runs.end):
+            first, last = max(runs.firsts[index], offset), runs.last_of(index)
+            if runs.states[index] == ACQUIRED and runs.members[index] == member and last >= first:
+                if found and found[-1][1] + 1 == first:
+                    first = found.pop()[0]
+                found.append((first, last))
+        return found
+
+    def renew(self, member: str, ranges: Iterable[Range], lock_ms: int, now_ms: int) -> None:
+        """The member has these, which are its own, for longer."""
+        self.limits = _limits(lock_ms)
+        said = [Acknowledgement(*each, (AcknowledgeType.RENEW,)) for each in ranges]
+        self.acknowledge(member, said, now_ms)
+
+    def next_available(self, end_offset: int) -> int | None:
+        if self._anew:
+            return None
+        self.limits = _limits(0, is_full=len(self._runs) >= RUNS_MAX)
+        return super().next_available(end_offset)
+
+    def lease(
+        self,
+        member: str,
+        asked: int,
+        batches: Iterable[ReadBatch],
+        end_offset: int,
+        lock_ms: int,
+        now_ms: int,
+    ) -> list[Acquired]:
+        """Deals a member these batches, which the log has from `asked` on, as `acquire` does."""
+        self.limits = _limits(lock_ms, is_full=len(self._runs) >= RUNS_MAX)
+        whole = _without_gaps(asked, batches)
+        return self.acquire(member, asked, whole, end_offset, _EVERYTHING, now_ms)
+
+    def done(self, member: str, ranges: Sequence[Range], now_ms: int) -> ErrorCode:
+        """The member has committed claims on these."""
+        if len(self._runs) + len(ranges) > 2 * RUNS_MAX:
+            return ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        said = [Acknowledgement(*each, (AcknowledgeType.ACCEPT,)) for each in ranges]
+        error = self.acknowledge(member, said, now_ms)
+        if not error:
+            if self._is_asking:
+                self._done_since += ranges
+            change = self.take_change()
+            if change is not None:
+                self.committed(change.number)
+        return error
+
+    def _judge(self, member: str, first: int, last: int) -> ErrorCode:
+        """As of acknowledgements; what is claimed already may be said to be."""
+        runs = self._runs
+        if last >= runs.end:
+            return ErrorCode.INVALID_REQUEST
+        if last < runs.start:
+            return ErrorCode.NONE
+        for index in runs.between(max(first, runs.start), last):
+            if runs.states[index] != ACKNOWLEDGED and (
+                runs.states[index] != ACQUIRED or runs.members[index] != member
+            ):
+                return ErrorCode.INVALID_RECORD_STATE
+        return ErrorCode.NONE
+
+    def expire(self, now_ms: int) -> int:
+        """What nobody has said done of in time is in doubt; says how many records."""
+        count = super().expire(now_ms)
+        change = self.take_change()
+        if change is not None:
+            self._doubtful.add(change.number)
+        return count
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody has a lease, and none is in doubt."""
+        return not self._doubtful and ACQUIRED not in self._runs.states
+
+    # -- claims
+
+    @property
+    def needs_claims(self) -> bool:
+        """Whether something can't be dealt before claims are read."""
+        return self._anew or bool(self._doubtful)
+
+    def ask(self) -> None:
+        """Claims are about to be asked for; `learn` has what the coordinator answers."""
+        self._asked, self._asked_anew = frozenset(self._doubtful), self._anew
+        self._is_asking, self._done_since = True, []
+
+    def learn(self, stable: int, claims: Iterable[Range]) -> None:
+        """The group has done these, all below `stable`, and what was said since it was asked."""
+        rows = list(self._rows(stable))
+        runs = self._runs = Runs(stable)
+        finished = iter(_joined([*claims, *self._done_since]))
+        done = next(finished, None)
+        for last, state, member, deadline_ms, change in rows:
+            while runs.end <= last:
+                while done is not None and done[1] < runs.end:
+                    done = next(finished, None)
+                if done is not None and done[0] <= runs.end:
+                    runs.append(min(done[1], last), ACKNOWLEDGED)
+                    continue
+                until = last if done is None else min(done[0] - 1, last)
+                runs.append(until, state, int(state == ACQUIRED), member, deadline_ms)
+                if change:
+                    runs.changes[-1] = change
+        while done is not None:
+            if done[1] >= runs.end:
+                if done[0] > runs.end:
+                    runs.append(done[0] - 1, AVAILABLE)
+                runs.append(done[1], ACKNOWLEDGED)
+            done = next(finished, None)
+        for number in self._asked:
+            del self._in_flight[number]
+        self._doubtful -= self._asked
+        self._anew = self._anew and not self._asked_anew
+        self._asked, self._asked_anew = frozenset(), False
+        self._is_asking, self._done_since = False, []
+        self._finished_count = sum(
+            run.last + 1 - run.first for run in runs if run.state == ACKNOWLEDGED
+        )
+        self._pass_finished()
+
+    def _rows(self, stable: int) -> Iterator[tuple[int, int, str, int, int]]:
+        """The runs from `stable` on as they are if nothing of them is claimed: last, state, ..."""
+        runs = self._runs
+        if stable < runs.start:
+            yield runs.start - 1, AVAILABLE, "", 0, 0
+        for index, state in enumerate(runs.states):
+            last, change = runs.last_of(index), runs.changes[index]
+            if last < stable:
+                continue
+            is_kept = state == ACQUIRED or (state == ACKNOWLEDGED and not self._asked_anew)
+            if is_kept or (state >= IN_TRANSITION and change not in self._asked):
+                yield last, state, runs.members[index], runs.deadlines[index], change
+            else:
+                yield last, AVAILABLE, "", 0, 0
+
+
+def _limits(lock_ms: int, *, is_full: bool = False) -> LeaseLimits:
+    return LeaseLimits(0 if is_full else _NO_LIMIT, _NO_LIMIT, lock_ms)
+
+
+def _without_gaps(asked: int, batches: Iterable[ReadBatch]) -> Iterator[ReadBatch]:
+    """The batches, each with what isn't there before it; none of them is dead."""
+    at = asked
+    for first, last, _ in batches:
+        yield ReadBatch(min(at, first), last)
+        at = last + 1
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in any order, as ranges that ascend and don't overlap."""
+    joined: list[Range] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return joined
