@@ -43,12 +43,14 @@ class Assignor:
 
     A cooperative member keeps its partitions during a rebalance, an eager one gives them all up.
     `by_leader`: it matters which broker leads which partition, and the group divides them anew when
-    that changes what each gets.
+    that changes what each gets. `leasing`: members have partitions together, and leaders lease them
+    batches (`leases`).
     """
 
     name: ClassVar[str]
     cooperative: ClassVar[bool] = False
     by_leader: ClassVar[bool] = False
+    leasing: ClassVar[bool] = False
 
     def user_data(
         self,
@@ -63,7 +65,8 @@ class Assignor:
         """Divides the partitions of the members' topics among them.
 
         Each partition of a topic that exists goes to exactly one of the topic's subscribers (with
-        cooperative assignors, to none while its owner has yet to give it up).
+        cooperative assignors, to none while its owner has yet to give it up; with those that lease,
+        to as many as they like).
         """
         raise NotImplementedError
 

@@ -13,6 +13,8 @@ groups may mix these clients with others.
 * `kraftpy-cooperative-sticky`: the same, and for groups of this client only; members may have parts
   of partitions (`sticky_shares`). So they may with `range` and `roundrobin` (`sharing`).
 * `kraftpy-colocate`: as `range`, with the members of one host side by side.
+* `kraftpy-cooperative-fetch`: all partitions to all members of this client, whom their leaders
+  lease batches (seed 001, "Cooperative Fetch").
 * `kraftpy-broker-range`: Kafka's first algorithm, as its design page describes it, for groups of
   this client only. Partitions lie sorted by the broker that leads them, so that a consumer talks
   to few brokers; when brokers come and go and leaders move, the group divides them anew.
@@ -36,6 +38,7 @@ __all__ = [
     "Assignor",
     "BrokerRangeAssignor",
     "ColocateAssignor",
+    "CooperativeFetchAssignor",
     "CooperativeStickyAssignor",
     "Partition",
     "RangeAssignor",
@@ -126,6 +129,21 @@ class CooperativeStickyAssignor(Assignor):
         }
 
 
+class CooperativeFetchAssignor(Assignor):
+    """Each subscriber has all partitions: who comes or goes moves nothing, and who is free asks."""
+
+    name = "kraftpy-cooperative-fetch"
+    cooperative = True
+    leasing = True
+
+    def assign(self, topics: Topics, members: Mapping[str, Subscription]) -> Assignment:
+        assignment: Assignment = {member: [] for member in members}
+        for topic, group in subscribers(topics, members):
+            for member in group:
+                assignment[member] += [(topic, number) for number in sorted(topics[topic])]
+        return assignment
+
+
 ASSIGNORS: dict[str, Assignor] = {
     assignor.name: assignor
     for assignor in (
@@ -136,6 +154,7 @@ ASSIGNORS: dict[str, Assignor] = {
         StickySharesAssignor(),
         ColocateAssignor(),
         BrokerRangeAssignor(),
+        CooperativeFetchAssignor(),
     )
 }
 """The assignors by name."""

@@ -28,7 +28,7 @@ from typing import Generic, Self, Unpack, overload
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
-from kraftpy.client.commits import Claiming, Commits, Done
+from kraftpy.client.commits import Commits, Done
 from kraftpy.client.consumer_commits import ConsumerCommits
 from kraftpy.client.consumer_positions import ConsumerPositions
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
@@ -37,6 +37,7 @@ from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
 from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
 from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
+from kraftpy.client.leases import cooperation_of, is_leasing
 from kraftpy.client.ledger import slices_of
 from kraftpy.client.offsets import Offset, Partition
 from kraftpy.client.options import ConsumerOptions
@@ -47,6 +48,7 @@ from kraftpy.client.shares import hashes_of_slots
 from kraftpy.client.streams import RecordStream, Streams, counts_of
 from kraftpy.client.topic_filter import TopicFilter
 from kraftpy.protocol.errors import KafkaError
+from kraftpy.protocol.extensions import Cooperation
 from kraftpy.protocol.key_shares import Shares
 
 __all__ = ["Consumer", "RebalanceListener"]
@@ -142,6 +144,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         self._coordinator = None if group_id is None else Coordinator(cluster, group_id)
         self._instance_id = group_instance_id
         self._assignors = [ASSIGNORS[a] if isinstance(a, str) else a for a in assignors]
+        leasing = is_leasing(self._assignors, group_id)
         self._times = times or GroupTimes()
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError("isolation_level must be read_uncommitted or read_committed")
@@ -156,12 +159,14 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         self._look_at = 0.0
         if explicit_done and group_id is None:
             raise ValueError("explicit_done needs a group_id")
-        self._explicit_done = explicit_done
-        self._done_count = 0
+        self._explicit_done, self._done_count = explicit_done, 0
         self._max_num_ranges = max_num_ranges_to_commit
         self._sharing = (allow_individual_commit, share_host)
         self._shares = ConsumerShares(
-            self._coordinator, explicit=explicit_done, auto_commit=enable_auto_commit
+            self._coordinator,
+            explicit=explicit_done,
+            auto_commit=enable_auto_commit,
+            leasing=leasing,
         )
         self._reading = Reading(
             cluster,
@@ -169,6 +174,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
             lambda: FetchedRecords(key_deserializer, value_deserializer, self._shares.ledgers),
             auto_offset_reset=auto_offset_reset,
             isolation=self._isolation,
+            as_whom=self._as_whom if leasing else lambda _: None,
             max_wait_ms=fetch_max_wait_ms,
             max_bytes=fetch_max_bytes,
             max_partition_bytes=max_partition_fetch_bytes,
@@ -266,6 +272,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         """
         if self._member is not None or self._streams is not None or self._reading.assigned:
             raise ValueError("the consumer has something to read already: unsubscribe() first")
+        self._shares.refuse_leasing("streams")
         counts = counts_of(topics, count)
         self._group_commits()
         streams = self._streams = Streams(
@@ -294,6 +301,7 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         """
         if self._member is not None:
             raise ValueError("topics are subscribed to: unsubscribe() first")
+        self._shares.refuse_leasing("assign")
         ranges = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, ())
         wanted = {name: slices_of(list(each)) for name, each in ranges.items()}
         self._reading.forget(self._reading.assigned - wanted.keys())
@@ -575,8 +583,10 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         self._done_count = 0
         return self._shares.done_of(self._reading.processed, self._reading.assigned)
 
-    def _holes(self) -> Mapping[Partition, Claiming]:
-        return self._shares.holes_of(self._reading.assigned)
+    def _as_whom(self, generation: Generation) -> Cooperation:
+        assert self._coordinator is not None
+        timeout_ms = self._times.session_timeout_ms
+        return cooperation_of(self._coordinator.group_id, generation, timeout_ms)
 
     def _committing(self, error: KafkaError | None = None) -> Generation:
         """Who commits; what the coordinator answered that member tells it where it stands."""
@@ -584,12 +594,3 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         if error is not None and member is not None and member.generation == self._generation:
             member.observe(error)
         return self._generation
-
-    async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
-        if self._commits is not None:
-            done = self._shares.done_of(self._reading.processed, partitions)
-            await self._commits.before_giving_up(done, self._times.session_timeout_ms // 2)
-
-    async def _commit_claims(self, partitions: Iterable[Partition]) -> None:
-        """The same of what the user has done of slices when he was told that they go."""
-        await self._commit_processed([p for p in partitions if p in self._shares.ledgers])

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kraftpy.client.claims import read_progress
-from kraftpy.client.commits import Commits, Done
+from kraftpy.client.commits import Claiming, Commits, Done
 from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.consumer_shares import ConsumerShares
 from kraftpy.client.coordinator import Coordinator
+from kraftpy.client.group import GroupTimes
 from kraftpy.client.ledger import Claim
 from kraftpy.client.offsets import Offset, OffsetAndMetadata, Partition
+from kraftpy.client.reading import Reading
 
 
 class ConsumerCommits:
@@ -24,6 +26,8 @@ class ConsumerCommits:
     _coordinator: Coordinator | None
     _commits: Commits | None
     _shares: ConsumerShares
+    _reading: Reading
+    _times: GroupTimes
     _explicit_done: bool
     _done_count: int
 
@@ -67,6 +71,18 @@ class ConsumerCommits:
         """What the group has claimed of these partitions above its committed offsets."""
         found = await read_progress(self._offsets_of(), partitions)
         return {name: progress.claims for name, progress in found.items()}
+
+    def _holes(self) -> Mapping[Partition, Claiming]:
+        return self._shares.holes_of(self._reading.assigned)
+
+    async def _commit_processed(self, partitions: Iterable[Partition]) -> None:
+        if self._commits is not None:
+            done = self._shares.done_of(self._reading.processed, partitions)
+            await self._commits.before_giving_up(done, self._times.session_timeout_ms // 2)
+
+    async def _commit_claims(self, partitions: Iterable[Partition]) -> None:
+        """The same of what the user has done of slices when he was told that they go."""
+        await self._commit_processed([p for p in partitions if p in self._shares.ledgers])
 
     def done(self, record: ConsumerRecord[Any, Any]) -> None:
         """With `explicit_done`: this record is processed, in whatever order.

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer_shares import ConsumerShares
 from kraftpy.client.coordinator import Generation
 from kraftpy.client.offsets import LATEST, Partition, list_offsets
 from kraftpy.client.reading import Reading
@@ -20,6 +21,7 @@ class ConsumerPositions:
 
     _cluster: Cluster
     _reading: Reading
+    _shares: ConsumerShares
     _generation: Generation
     _isolation: int
     _wake: asyncio.Event
@@ -31,6 +33,7 @@ class ConsumerPositions:
     def seek(self, partition: Partition, offset: int) -> None:
         """Goes on from an offset; `EARLIEST` and `LATEST` are for `seek_to`."""
         self._check_assigned(partition)
+        self._shares.refuse_leasing("seek")
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
         self._reading.seek(partition, offset)
@@ -47,6 +50,7 @@ class ConsumerPositions:
         Without a record that young a partition goes on from its end. All partitions by default.
         """
         names = sorted(self._reading.assigned if partitions is None else partitions)
+        self._shares.refuse_leasing("seek_to")
         for name in names:
             self._check_assigned(name)
         offsets = await self.offsets_for_times(dict.fromkeys(names, when))

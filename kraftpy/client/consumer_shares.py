@@ -11,6 +11,7 @@ Rules:
 * Without auto commit, what the user hasn't committed isn't claimed. But where none of the records
   of this consumer's slices lies, nobody would ever commit: up to the first of them it is claimed.
   So a ledger that begins with what has been read has to learn what of that the group has.
+* A member that is leased batches has ledgers of those (`leases`), and whole partitions.
 * Without claims at the group's broker, what is done out of order of a whole partition is committed
   up to the first record that isn't done.
 """
@@ -22,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from kraftpy.client.claims import Progress, read_progress
 from kraftpy.client.commits import Claiming, Done, compare_and_commit
 from kraftpy.client.coordinator import Coordinator, Generation
+from kraftpy.client.leases import LeaseLedger
 from kraftpy.client.ledger import WHOLE, Ledger, as_ranges
 from kraftpy.client.offsets import Offset, Partition, with_metadata
 from kraftpy.client.shares import hashes_of_slots, slots_of_hashes
@@ -37,13 +39,20 @@ class ConsumerShares:
     """The slices of one consumer."""
 
     def __init__(
-        self, coordinator: Coordinator | None, *, explicit: bool, auto_commit: bool
+        self,
+        coordinator: Coordinator | None,
+        *,
+        explicit: bool,
+        auto_commit: bool,
+        leasing: bool = False,
     ) -> None:
         self.ledgers: dict[Partition, Ledger] = {}
         self._slices: dict[Partition, Spans] = {}
         self._coordinator = coordinator
         self._explicit = explicit
         self._holes = coordinator is not None and not auto_commit
+        self._leasing = leasing
+        self._lost: dict[Partition, int] = {}
         self.one_by_one = False
         """Whether it's told of each record that it's done, though not out of order."""
         self._in_part: set[Partition] = set()
@@ -106,6 +115,25 @@ class ConsumerShares:
         self.ledgers.pop(name, None)
         self.unlocated.discard(name)
 
+    def refuse_leasing(self, method: str) -> None:
+        """Raises ValueError if leaders lease batches, for a method that says what to read."""
+        if self._leasing:
+            raise ValueError(
+                f"{method}() isn't for members with the assignor kraftpy-cooperative-fetch: they "
+                "read what leaders deal out"
+            )
+
+    def lose_place(self) -> list[Partition]:
+        """Forgets where it is in partitions whose leader can't go on from there; which ones."""
+        lost = [
+            name
+            for name, ledger in self.ledgers.items()
+            if isinstance(ledger, LeaseLedger) and ledger.homeless
+        ]
+        for name in lost:
+            self._lost[name] = self.ledgers.pop(name).done_below
+        return lost
+
     # -- from where on
 
     async def locate(
@@ -127,7 +155,7 @@ class ConsumerShares:
         offsets = await reset(others)
         if self._coordinator is not None and self._coordinator.takes_claims:
             for name in others:
-                if self._explicit or self._slices.get(name, WHOLE) != WHOLE:
+                if self._explicit or self._leasing or self._slices.get(name, WHOLE) != WHOLE:
                     found[name] = await _first(self._coordinator, name, offsets[name], generation)
         for name in unknown:
             claims = found[name].claims if name in found else []
@@ -145,8 +173,14 @@ class ConsumerShares:
         slices, wanted = self._slices[name], self._wanted(name)
         ledger = self.ledgers.get(name)
         if ledger is None:
-            if slices == WHOLE and not self._explicit and not progress.claims:
+            if not (slices != WHOLE or self._explicit or self._leasing or progress.claims):
                 return None
+            if self._lost.pop(name, -1) == progress.stable:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"the group stands at {progress.stable} of {name[0]}-{name[1]}, whose log was "
+                    "cut below: stop its members, and set it back by `kraftpy group seek`",
+                )
             ledger = self.ledgers[name] = self._ledger()
         ledger.add(wanted, *progress)
         if self._holes:
@@ -155,7 +189,8 @@ class ConsumerShares:
         return ledger
 
     def _ledger(self) -> Ledger:
-        return Ledger(explicit=self._explicit or self.one_by_one, holes=self._holes)
+        kind = LeaseLedger if self._leasing else Ledger
+        return kind(explicit=self._explicit or self.one_by_one, holes=self._holes)
 
     # -- what is done
 
@@ -165,7 +200,7 @@ class ConsumerShares:
         claiming = self._coordinator is not None and self._coordinator.takes_claims
         for name in names:
             ledger = self.ledgers.get(name)
-            if ledger is not None and (claiming or ledger.slices != WHOLE):
+            if ledger is not None and (claiming or ledger.in_part):
                 done[name] = Claiming(ledger, ledger.dues())
             elif ledger is not None:
                 done[name] = ledger.done_below
@@ -189,7 +224,7 @@ class ConsumerShares:
         done: dict[Partition, Offset | Claiming] = dict(offsets)
         for name, offset in offsets.items():
             ledger = self.ledgers.get(name)
-            if ledger is not None and ledger.slices != WHOLE:
+            if ledger is not None and ledger.in_part:
                 done[name] = Claiming(ledger, ledger.dues_below(with_metadata(offset).offset))
         return done
 

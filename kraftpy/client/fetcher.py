@@ -10,6 +10,8 @@ Rules:
 * `positions` may be changed at any time. What was fetched for another position is thrown away.
 * A partition with a ledger is fetched lane by lane (`ledger`), and brokers that know slices are
   asked for these alone. More may come: whoever hands records out looks at each.
+* With a `cooperation` partitions are leased by the batch (`leases`): the leader says what of its
+  answer is this member's, wherever that lies, and nothing else is kept.
 * A partition that fails holds up no other: it is tried again, and its error raised once no
   partition has anything to give, or at once if it isn't retriable.
 * A position outside the log raises KafkaError(OFFSET_OUT_OF_RANGE), or with `auto_offset_reset`
@@ -28,6 +30,15 @@ from typing import Any, NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable, new_lane
 from kraftpy.client.isolation import Aborted, Admission
+from kraftpy.client.leases import (
+    LEASED_BYTES,
+    Leased,
+    LeaseLedger,
+    acquired_in,
+    check_level,
+    partition_tags,
+    request_tags,
+)
 from kraftpy.client.ledger import WHOLE, Lane, Ledger
 from kraftpy.client.offsets import (
     EARLIEST,
@@ -37,6 +48,7 @@ from kraftpy.client.offsets import (
     Partition,
     list_offsets,
 )
+from kraftpy.client.spans import contains
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
@@ -44,6 +56,7 @@ from kraftpy.protocol.extensions import (
     KEY_RANGES_MAX,
     KEY_RANGES_TAG,
     SCANNED_OFFSET_TAG,
+    Cooperation,
     decode_int64,
     encode_ranges,
 )
@@ -98,6 +111,7 @@ class Fetcher:
             raise ValueError("auto_offset_reset must be none, earliest or latest")
         self.positions: dict[Partition, int] = dict(positions)
         self.ledgers: dict[Partition, Ledger] = {}
+        self.cooperation: Cooperation | None = None
         self._cluster = cluster
         self._max_wait_ms = max_wait_ms
         self._min_bytes = min_bytes
@@ -135,6 +149,9 @@ class Fetcher:
         for task in fetches.values():
             task.cancel()
         await asyncio.gather(*fetches.values(), return_exceptions=True)
+        for ledger in self.ledgers.values():
+            if isinstance(ledger, LeaseLedger):
+                ledger.answer_lost()
 
     def drop(self, topic: str, partition: int) -> None:
         """Stops following a partition."""
@@ -211,7 +228,7 @@ class Fetcher:
         missing: KafkaError | None = None
         for name, position in self.positions.items():
             try:
-                wanted = by_leader.setdefault(self._cluster.leader(*name), _Wanted({}, {}))
+                wanted = by_leader.setdefault(self._cluster.leader(*name), _Wanted({}, {}, {}))
                 wanted.positions[name] = position
             except KafkaError as error:
                 missing = error
@@ -236,7 +253,19 @@ class Fetcher:
         kinds = messages.FetchRequest
         topics: dict[str, list[Any]] = {}
         tags: dict[Partition, dict[int, bytes] | None] = {}
-        if wanted.lanes:
+        cooperation, max_bytes = self.cooperation, self._max_partition_bytes
+        if cooperation is not None:
+            await self._cluster.connection(node_id, self._lane)
+            check_level(self._cluster.feature(COOPERATIVE_FEATURE))
+            max_bytes = min(max_bytes, LEASED_BYTES)
+            for name in wanted.positions:
+                ledger = self.ledgers.get(name)
+                if isinstance(ledger, LeaseLedger):
+                    done = ledger.to_tell
+                    until_s = time.monotonic() + cooperation.session_timeout_ms / 1000
+                    wanted.leases[name] = _Asked(ledger, until_s, done)
+                    tags[name] = partition_tags(done)
+        elif wanted.lanes:
             await self._cluster.connection(node_id, self._lane)
             if self._cluster.feature(COOPERATIVE_FEATURE):
                 tags = {name: _key_ranges(lane) for name, lane in wanted.lanes.items()}
@@ -244,7 +273,7 @@ class Fetcher:
             partition = kinds.FetchPartition(
                 partition=number,
                 fetch_offset=offset,
-                partition_max_bytes=self._max_partition_bytes,
+                partition_max_bytes=max_bytes,
                 _tags=tags.get((topic, number)) if tags else None,
             )
             topics.setdefault(topic, []).append(partition)
@@ -259,6 +288,7 @@ class Fetcher:
                 kinds.FetchTopic(topic=topic, partitions=partitions)
                 for topic, partitions in topics.items()
             ],
+            _tags=None if cooperation is None else request_tags(cooperation),
         )
         response = await self._cluster.request(
             request,
@@ -279,6 +309,9 @@ class Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 name = (topic.topic, data.partition_index)
+                if wanted.leases:
+                    self._collect_leases(name, wanted.leases.get(name), data, found, failures)
+                    continue
                 offset = self.positions.get(name)
                 if offset is None or offset != wanted.positions.get(name):
                     continue
@@ -312,7 +345,41 @@ class Fetcher:
             raise failures[0]
         for failure in failures:
             self._put_off(failure)
+        if (
+            wanted.leases
+            and not found
+            and any(data.error_code for topic in response.responses for data in topic.partitions)
+        ):
+            await asyncio.sleep(_REFRESH_PAUSE_S)  # of what passes by itself
         return found
+
+    def _collect_leases(
+        self,
+        name: Partition,
+        asked: _Asked | None,
+        data: Any,
+        found: list[_Data],
+        failures: list[Exception],
+    ) -> None:
+        """The same of a partition whose leader leases its batches."""
+        if asked is None or self.ledgers.get(name) is not asked.ledger:
+            return  # It was given up meanwhile, and what was leased goes to others.
+        try:
+            ranges = acquired_in(name, data, asked.ledger, asked.done)
+            leased = None if ranges is None else asked.ledger.acquired(ranges, asked.until_s)
+            if leased is None:
+                return
+            records = data.records or b""
+            aborted = aborted_of(data) if self._isolation == READ_COMMITTED else ()
+            batches, _ = _batches(records, leased.spans[0][0], Admission(aborted))
+        except DecodeError as error:
+            asked.ledger.rewind()
+            failures.append(_corrupt(name, asked.ledger.position, error))
+        except KafkaError as error:
+            failures.append(error)
+        else:
+            begin, end = leased.spans[0][0], leased.spans[-1][1]
+            found.append(_Data(name, begin, end, records, batches, data.high_watermark, leased))
 
     def _fetched(self, name: Partition, lane: Lane, end: int, data: Any) -> int:
         ledger = self.ledgers.get(name)
@@ -356,7 +423,10 @@ class Fetcher:
                     for record in iter_records(data.records, position)
                     if record.offset >= data.offset
                 ]
-                if data.lane is not None:
+                if isinstance(data.lane, Leased):
+                    spans = data.lane.spans
+                    records = [record for record in records if contains(spans, record.offset)]
+                elif data.lane is not None:
                     records = [record for record in records if record.offset < data.end]
             except DecodeError as error:
                 if name in self.positions:
@@ -384,11 +454,20 @@ class _Data(NamedTuple):
     lane: Lane | None
 
 
+class _Asked(NamedTuple):
+    """Leases that are asked for, when they end, and what the leader is told beside it."""
+
+    ledger: LeaseLedger
+    until_s: float
+    done: list[tuple[int, int]]
+
+
 class _Wanted(NamedTuple):
-    """What is asked of a broker: partitions and offsets, and of some of them only slices."""
+    """What is asked of a broker: partitions and offsets, of some of them only slices, or leases."""
 
     positions: dict[Partition, int]
     lanes: dict[Partition, Lane]
+    leases: dict[Partition, _Asked]
 
 
 def _key_ranges(lane: Lane) -> dict[int, bytes] | None:

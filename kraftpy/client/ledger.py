@@ -181,6 +181,11 @@ class Ledger:
         """The slices that there are accounts of."""
         return join(piece for account in self._accounts for piece in account.slices)
 
+    @property
+    def in_part(self) -> bool:
+        """Whether others read the partition, too."""
+        return self.slices != WHOLE
+
     def add(self, slices: Spans, stable: int, claims: Iterable[Claim] = ()) -> None:
         """Takes slices in, of which the group has claimed so much above the stable offset."""
         claims = [claim for claim in claims if claim.last >= stable]

@@ -28,6 +28,7 @@ from kraftpy.client.intake import Intake
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.client.spans import Spans
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import Cooperation
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +49,7 @@ class Reading:
         *,
         auto_offset_reset: str,
         isolation: int,
+        as_whom: Callable[[Generation], Cooperation | None],
         **fetch_options: Any,
     ) -> None:
         self.assigned: frozenset[Partition] = frozenset()
@@ -56,6 +58,7 @@ class Reading:
         self._cluster = cluster
         self._auto_offset_reset = auto_offset_reset
         self._isolation = isolation
+        self._as_whom = as_whom
         self.held: dict[Partition, Held] = {}
         self._fetch_options = {
             "auto_offset_reset": auto_offset_reset,
@@ -120,6 +123,10 @@ class Reading:
         if self._locating is not None and self._locating.done():
             located, self._locating = self._locating, None
             self._begin(located.result())
+        for name in self._shares.lose_place():
+            self.positions.pop(name, None)
+            self._intake(name).fetcher.drop(*name)
+            self._intake(name).drop(name)
         for name, ledger in self._shares.ledgers.items():
             if ledger.full:
                 self._intake(name).fetcher.drop(*name)
@@ -129,6 +136,7 @@ class Reading:
         if missing and self._locating is None:
             self._locating = asyncio.create_task(self._locate(missing, generation))
         for intake in self._intakes:
+            intake.fetcher.cooperation = self._as_whom(generation)
             self._accept(intake)
             intake.fetch_if_due()
 

@@ -70,7 +70,7 @@ def claiming(
     }
 
 
-@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize("name", [name for name, each in ASSIGNORS.items() if not each.leasing])
 @FEW
 @given(topics(), groups())
 def test_every_partition_has_one_owner_who_subscribes(
@@ -294,3 +294,14 @@ def test_user_data_that_makes_no_sense_claims_nothing(data: bytes) -> None:
     members = {m: Subscription(frozenset("t"), user_data=data) for m in "ab"}
     assert loads(ASSIGNORS["sticky"].assign(there, members)) == [1, 1]
     assert loads(ASSIGNORS["cooperative-sticky"].assign(there, members)) == [1, 1]
+
+
+@given(topics(), groups())
+def test_members_that_are_leased_batches_have_all_of_what_they_subscribe_to(
+    there: Topics, members: dict[str, Subscription]
+) -> None:
+    assignment = ASSIGNORS["kraftpy-cooperative-fetch"].assign(there, members)
+    assert assignment == {
+        member: sorted((topic, n) for topic in each.topics for n in there.get(topic, ()))
+        for member, each in members.items()
+    }
