@@ -27,6 +27,7 @@ CALLS: list[tuple[int, tuple[str, ...]]] = [
     (0, ("group", "list", "--state", "dead")),
     (1, ("group", "describe", "no-such-group")),
     (3, ("offsets", "import", "--zookeeper", "127.0.0.1:1")),
+    (3, ("offsets", "sync", "--zookeeper", "127.0.0.1:1")),
     (1, ("produce", "no such topic")),
     (2, ("produce", "t\udcff")),
     (1, ("consume", "no-such-topic", "-o", ":end")),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from tests.processes import Process, free_port
+from tests.processes import Process, free_port, kill
 
 # Debian's package; the manifest names the jars that it needs.
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -21,9 +21,29 @@ _START_S = 30.0
 class ZooKeeperServer:
     """A running server; `address` is where."""
 
-    def __init__(self, address: str, client: KazooClient) -> None:
+    def __init__(self, command: list[str], log: Path, address: str) -> None:
         self.address = address
-        self.client = client
+        self.client = KazooClient(
+            address, timeout=10, connection_retry={"max_tries": -1, "max_delay": 0.1}
+        )
+        self._command = command
+        self._log = log
+        self._process = Process(command, log)
+
+    def restart(self) -> None:
+        """`kill -9`, and a start with what is on disk; returns when it answers."""
+        kill([self._process.popen.pid])
+        self._process.stop()
+        self._process = Process(self._command, self._log)
+        self.client.retry(self.client.exists, "/")
+
+    def stop(self) -> None:
+        self.client.stop()
+        self.client.close()
+        self._process.stop()
+
+    def log_tail(self) -> str:
+        return self._process.log_tail()
 
     def put(self, values: Mapping[str, str]) -> None:
         """Make nodes, or give those that are there another value."""
@@ -51,15 +71,12 @@ def zookeeper_server(folder: Path) -> Iterator[ZooKeeperServer]:
         "admin.enableServer": "false",
     }
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    process = Process(["java", *_JVM, "-cp", str(JAR), _MAIN, str(config)], folder / "log")
-    address = f"127.0.0.1:{port}"
-    client = KazooClient(address, timeout=10, connection_retry={"max_tries": -1, "max_delay": 0.1})
+    command = ["java", *_JVM, "-cp", str(JAR), _MAIN, str(config)]
+    server = ZooKeeperServer(command, folder / "log", f"127.0.0.1:{port}")
     try:
-        client.start(_START_S)
-        yield ZooKeeperServer(address, client)
-    except client.handler.timeout_exception:
-        raise AssertionError(f"ZooKeeper did not start:\n{process.log_tail()}") from None
+        server.client.start(_START_S)
+        yield server
+    except server.client.handler.timeout_exception:
+        raise AssertionError(f"ZooKeeper did not start:\n{server.log_tail()}") from None
     finally:
-        client.stop()
-        client.close()
-        process.stop()
+        server.stop()

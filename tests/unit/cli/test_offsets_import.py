@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kraftpy.cli import offsets
+from kraftpy.cli.offset_rows import KEPT, PLANNED, SKIPPED, Row, commit
 from kraftpy.client.offsets import OffsetAndMetadata
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -25,16 +25,16 @@ def test_what_is_imported_keeps_the_text_that_was_beside_the_old_offset() -> Non
             taken.append(arguments)
             return {}
 
-    planned = offsets._Row("g", "t", "0", 3, 5, offsets.PLANNED, metadata="here")
+    planned = Row("g", "t", "0", 3, 5, PLANNED, metadata="here")
     admin: Any = Taking()
-    asyncio.run(offsets._commit(admin, "g", [planned]))
+    asyncio.run(commit(admin, "g", [planned]))
     assert taken == [({("t", 0): OffsetAndMetadata(5, "here")}, {("t", 0): 3})]
 
 
 def test_one_group_that_cannot_be_committed_does_not_end_the_import() -> None:
-    planned = offsets._Row("g", "t", "0", None, 5, offsets.PLANNED)
-    kept = offsets._Row("g", "t", "1", 7, 5, offsets.KEPT)
+    planned = Row("g", "t", "0", None, 5, PLANNED)
+    kept = Row("g", "t", "1", 7, 5, KEPT)
     admin: Any = Admin()
-    rows = asyncio.run(offsets._commit(admin, "g", [planned, kept]))
-    assert [row.status for row in rows] == [offsets.SKIPPED, offsets.KEPT]
+    rows = asyncio.run(commit(admin, "g", [planned, kept]))
+    assert [row.status for row in rows] == [SKIPPED, KEPT]
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE.message in rows[0].reason
