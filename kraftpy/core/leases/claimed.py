@@ -22,13 +22,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Runs
-from kraftpy.core.leases.table import (
+from kraftpy.core.leases.table import LeaseTable
+from kraftpy.core.leases.terms import (
     Acknowledgement,
     AcknowledgeType,
     Acquired,
     Demand,
     LeaseLimits,
-    LeaseTable,
     ReadBatch,
     StateBatch,
 )
