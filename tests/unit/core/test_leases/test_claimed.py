@@ -8,7 +8,7 @@ import pytest
 
 from kraftpy.core.leases import ClaimedTable, ReadBatch, claimed
 from kraftpy.core.leases.claimed import Range
-from kraftpy.core.leases.table import ACKNOWLEDGEMENTS_MAX
+from kraftpy.core.leases.judging import ACKNOWLEDGEMENTS_MAX
 from kraftpy.protocol.errors import ErrorCode
 
 LOCK_MS = 30_000
