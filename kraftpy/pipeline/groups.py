@@ -1,36 +1,110 @@
-"""Where a lake ends, committed as the offsets of a consumer group, so that lag can be watched.
+"""Offsets of consumer groups that jobs commit: to be watched, or for a group to go on from.
 
-Nothing is read from there: a load goes on where the lake ends. A group is behind its lake after a
-crash between the two, until the next load; it is never ahead.
+Nothing is read from there: a load goes on where the lake ends, a mirror where its checkpoint says.
+A group that is to be watched is behind after a crash between the two, until the next time; it is
+never ahead. What a mirror translates for a group at the copy (rule 343):
+
+* It never goes back, and is left alone while the group has members there: they commit themselves.
+* Groups of mirrors and sinks themselves aren't translated, nor share groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from kraftpy.client.group_admin import GroupAdmin
+from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
+from kraftpy.client.offsets import OffsetAndMetadata
 from kraftpy.pipeline.door import Door
-from kraftpy.protocol.errors import KafkaError
+from kraftpy.pipeline.offset_syncs import Syncs, translated
+from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.spark.brokers import Brokers
+from kraftpy.spark.positions import Partition
+
+_OURS = ("kraftpy-mirror.", "kraftpy-sink.")
+_NOT_NOW = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNEXPECTED_OFFSET,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+)
 
 
 def commit_ends(door: Door, topic: str, group: str, ends: Mapping[int, int]) -> None:
-    """Commits the ends for partitions whose offset is another one.
+    """Commits where the lake ends for partitions whose offset is another one.
 
     Raises KafkaError if a partition was refused: the group has members, or changed meanwhile.
     """
-    wanted = {(topic, partition): end for partition, end in ends.items()}
-
     with door.brokers(topic) as brokers:
-        admin = GroupAdmin(brokers.cluster())
-        found = brokers.run(admin.committed(group))
-        before = {name: found[name].offset if name in found else -1 for name in wanted}
-        change = {name: end for name, end in wanted.items() if before[name] != end}
-        if not change:
-            return
-        errors = brokers.run(admin.commit(group, change, before))
-    for (_, partition), error in errors.items():
+        commit_places(brokers, group, {(topic, number): end for number, end in ends.items()})
+
+
+def commit_places(brokers: Brokers, group: str, wanted: Mapping[Partition, int]) -> None:
+    """Commits offsets for partitions whose offset is another one.
+
+    Raises KafkaError if a partition was refused: the group has members, or changed meanwhile.
+    """
+    admin = GroupAdmin(brokers.cluster())
+    found = brokers.run(admin.committed(group))
+    before = {name: found[name].offset if name in found else -1 for name in wanted}
+    change = {name: end for name, end in wanted.items() if before[name] != end}
+    if not change:
+        return
+    errors = brokers.run(admin.commit(group, change, before))
+    for (topic, partition), error in errors.items():
         raise KafkaError(
             error.code,
-            f"the lake is loaded, but group {group} didn't take the offset of {topic}-{partition}:"
-            f" {error.message}; it must have no members",
+            f"the records are there, but group {group} didn't take the offset of"
+            f" {topic}-{partition}: {error.message}; it must have no members",
         )
+
+
+class Translated(NamedTuple):
+    """What became of groups: offsets that were committed, and groups that are in use there."""
+
+    offsets: int
+    left: int
+
+
+def translate_groups(
+    near: Brokers, far: Brokers, syncs: Syncs, copy_of: Callable[[str], str], but: str | None
+) -> Translated:
+    """Commits for each group at the source, but for one, where it goes on in the copies.
+
+    Raises KafkaError, ConnectionError.
+    """
+    here, there = GroupAdmin(near.cluster()), GroupAdmin(far.cluster())
+    done = left = 0
+    for group in near.run(here.list_groups()):
+        if group.id.startswith(_OURS) or group.id == but or group.type == "share":
+            continue
+        wanted = _translations(near.run(here.committed(group.id)), syncs, copy_of)
+        if not wanted:
+            continue
+        found = far.run(there.committed(group.id))
+        before = {name: found[name].offset if name in found else -1 for name in wanted}
+        change = {name: each for name, each in wanted.items() if each.offset > before[name]}
+        if not change:
+            continue
+        errors = far.run(there.commit(group.id, change, before))
+        for (topic, number), error in errors.items():
+            if error.code not in _NOT_NOW:
+                raise KafkaError(
+                    error.code, f"group {group.id!r}, {topic}-{number}: {error.message}"
+                )
+        done += len(change) - len(errors)
+        left += bool(errors)
+    return Translated(done, left)
+
+
+def _translations(
+    committed: Mapping[Partition, CommittedOffset], syncs: Syncs, copy_of: Callable[[str], str]
+) -> dict[Partition, OffsetAndMetadata]:
+    found = {}
+    for (topic, number), each in committed.items():
+        offset = translated(syncs.get((topic, number), ()), each.offset)
+        if offset is not None:
+            found[copy_of(topic), number] = OffsetAndMetadata(offset, each.metadata)
+    return found

@@ -1,7 +1,8 @@
-"""`mirror`: a topic of one cluster into a topic of another, and what comes later too.
+"""`mirror`: topics of one cluster into topics of another, and what comes later too.
 
-    <checkpoint>/mirror.json     which topics they are
-    <checkpoint>/spark           where Spark keeps how far it has come
+    <checkpoint>/topics/      which topics they are
+    <checkpoint>/syncs/       which offsets stand for which
+    <checkpoint>/spark        where Spark keeps how far it has come
 
 Rules:
 
@@ -9,81 +10,79 @@ Rules:
   and ends. A job is stopped between cycles, so a batch is repeated only after a crash.
 * One task copies what a batch has of a partition, so records keep their order (see
   `kraftpy.spark.delivery` for what that means when some are sent twice).
-* A cycle reads the partitions that the source has when it begins; before that, the target is given
-  as many, and all of its brokers know of them.
+* A cycle reads the topics and partitions that the source has when it begins; before that, the
+  target is given as many, and all of its brokers know of them. A topic of a pattern that is gone is
+  left out; how far it was copied is kept.
 * With the option exactlyOnce of the sink a task writes in a transaction, and drops what was
   committed before (`kraftpy.spark.copying`).
-* A checkpoint is of two topics. If one of them was deleted and created again, its offsets mean
-  other records, and the checkpoint is refused: before a cycle, and behind it.
+* A checkpoint is refused, before a cycle and behind it, if topics aren't its own (`mirrored`).
 * Clusters that have answered once are waited for when they are away later.
-* A target that isn't there is made with the source's own settings, but for those that depend on the
-  cluster or would change timestamps: the ones that MirrorMaker leaves out (KIP-382, KIP-937).
+* A target that isn't there is made with the source's own settings. Which of them change later is
+  changed there too.
+* Behind a cycle nothing is under way: then it is noted which offsets stand for which, what was
+  copied is committed for a group that watches, and groups are translated (`groups`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kraftpy.client.admin import Admin
+from kraftpy.client.offsets import READ_COMMITTED
 from kraftpy.pipeline.alone import alone
 from kraftpy.pipeline.door import Door
-from kraftpy.pipeline.folder import put_if_absent, url_of
+from kraftpy.pipeline.folder import url_of
+from kraftpy.pipeline.groups import commit_places, translate_groups
 from kraftpy.pipeline.lake import clock_ms
-from kraftpy.pipeline.manifests import TopicIdentity
+from kraftpy.pipeline.mirrored import (
+    CheckpointError,
+    Names,
+    Note,
+    Notes,
+    carry_settings,
+    own_settings,
+)
+from kraftpy.pipeline.offset_syncs import SyncStore, advanced, begun
 from kraftpy.pipeline.ranges import OffsetRange
 from kraftpy.pipeline.session import refuse_speculation
 from kraftpy.pipeline.target import Target, TargetTopic
 from kraftpy.spark.brokers import Brokers
-from kraftpy.spark.positions import OptionError, offsets_of
+from kraftpy.spark.positions import Offsets, OptionError, Partition, offsets_of
 from kraftpy.spark.settings import STREAM, read_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 _COLUMNS: Final[tuple[str, ...]] = ("key", "value", "partition", "timestamp", "headers")
 _POLL_S: Final = 1
-_NOT_COPIED: Final = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "min.insync.replicas",
-        "unclean.leader.election.enable",
-    }
-)
-
-
-_NONE: Final = TopicIdentity("", "")
-
-
-class CheckpointError(Exception):
-    """The checkpoint isn't one of this mirror; the text says what to do."""
+_MARKERS_S: Final = 2.0
+_MARKERS_POLL_S: Final = 0.02
+_ANY: Final = "any"  # what is asked of brokers names its topics itself
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What a cycle has copied."""
+    """What a cycle has copied, and how many offsets of groups it has translated."""
 
     rows: int
     batches: int
     seconds: float
+    offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a cycle would do: make the target or partitions of it, and copy the ranges."""
+    """What a cycle would do with a topic: make its copy or partitions, and copy the ranges."""
 
+    topic: str
+    to_topic: str
     creates: bool
     partitions: int
     adds_partitions: int
@@ -91,24 +90,35 @@ class Preview:
 
 
 class Mirror:
-    """Copies one topic to one other. `spark` is called when there is something to copy."""
+    """Copies topics to others. `spark` is called when there is something to copy.
+
+    `target` names no topic. `group` is one of the source whose offsets say how far it has come;
+    with `offsets` the groups of the source are translated.
+    """
 
     def __init__(
         self,
         source: Door,
-        topic: str,
+        names: Names,
         target: Target,
         checkpoint: Path,
         spark: Callable[[], SparkSession],
         max_records: int = 1_000_000,
+        *,
+        group: str | None = None,
+        offsets: bool = False,
     ) -> None:
         self._source = source
-        self._topic = topic
+        self._names = names
         self._target = target
         self._checkpoint = checkpoint
+        self._notes = Notes(checkpoint)
+        self._syncs = SyncStore(checkpoint)
         self._spark = spark
         self._max_records = max_records
-        self._looked_at_age = False
+        self._group = group
+        self._offsets = offsets
+        self._looked_at_age: set[str] = set()
         self._reached = False
         self._check_options()
 
@@ -120,31 +130,37 @@ class Mirror:
         with self._alone():
             while not stop.is_set():
                 began = time.monotonic()
-                partitions = self._prepare()
+                wanted = self._prepare()
                 self._reached = True
-                rows = self._copy(partitions)
-                self._check_still_there()
-                yield Cycle(sum(rows.values()), len(rows), time.monotonic() - began)
+                rows = self._copy(wanted) if wanted else {}
+                offsets = self._settle(wanted, rows)
+                seconds = time.monotonic() - began
+                yield Cycle(sum(rows.values()), len(rows), seconds, offsets)
                 if every_s is None:
                     return
                 stop.wait(max(0.0, began + every_s - time.monotonic()))
 
-    def preview(self) -> Preview:
+    def preview(self) -> list[Preview]:
         """What a cycle would do now. Nothing is stored, made or read."""
-        with self._source.brokers(self._topic) as brokers:
-            identity, partitions = self._source.describe(brokers, self._topic)
-            names = [(self._topic, partition) for partition in partitions]
-            first, last = brokers.earliest(names), brokers.latest(names)
-        with self._target.brokers() as brokers:
-            target = self._target.find(brokers)
-        if target is not None:
-            self._check_pair(identity, target.identity)
-            self._warn_of_age(partitions, target)
         ends = self.ends()
-        starts = {name: ends.get(name[1], first[name]) for name in names}
-        had = 0 if target is None else target.partitions
+        with self._near() as near, self._far() as far:
+            return [self._preview(topic, near, far, ends) for topic in self._chosen(near)]
+
+    def _preview(self, topic: str, near: Brokers, far: Brokers, ends: Offsets) -> Preview:
+        identity, partitions = self._source.describe(near, topic)
+        target = self._copy_of(topic)
+        there = target.find(far)
+        if there is not None:
+            self._notes.check(topic, identity, target.topic, there.identity)
+            self._warn_of_age(topic, partitions, target, there, near)
+        names = [(topic, number) for number in partitions]
+        first, last = near.earliest(names), near.latest(names)
+        starts = {name: ends.get(name, first[name]) for name in names}
+        had = 0 if there is None else there.partitions
         return Preview(
-            creates=target is None,
+            topic=topic,
+            to_topic=target.topic,
+            creates=there is None,
             partitions=max(len(partitions), had),
             adds_partitions=max(0, len(partitions) - had) if had else 0,
             ranges=tuple(
@@ -154,7 +170,7 @@ class Mirror:
             ),
         )
 
-    def ends(self) -> dict[int, int]:
+    def ends(self) -> Offsets:
         """Up to where each partition was copied, by the last batch that was committed.
 
         Raises CheckpointError.
@@ -166,12 +182,26 @@ class Mirror:
         path = self._checkpoint / "spark" / "offsets" / str(max(there))
         try:
             # The version of the format, what Spark notes of the batch, then a line per source.
-            table = json.loads(path.read_text().splitlines()[2])[self._topic]
-            return {partition: end for (_, partition), end in offsets_of({"": table}).items()}
+            table = json.loads(path.read_text().splitlines()[2])
+            return offsets_of({name: each for name, each in table.items() if name[0] != "@"})
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"{path} isn't what Spark writes there ({error}): restore it from a copy"
             ) from error
+
+    # -- before a cycle
+
+    def _near(self) -> Brokers:
+        return self._source.brokers(_ANY, patiently=self._reached)
+
+    def _far(self) -> Brokers:
+        return self._target.brokers(patiently=self._reached)
+
+    def _chosen(self, near: Brokers) -> list[str]:
+        return self._names.choose(() if self._names.pattern is None else near.topics())
+
+    def _copy_of(self, topic: str) -> Target:
+        return self._target.of(self._names.copy_of(topic))
 
     def _alone(self) -> AbstractContextManager[None]:
         return alone(
@@ -179,18 +209,19 @@ class Mirror:
             f"another process mirrors with checkpoint {self._checkpoint} now: wait for its end",
         )
 
-    def _options(self, partitions: Sequence[int]) -> dict[str, str]:
+    def _options(self, wanted: Mapping[str, list[int]]) -> dict[str, str]:
         return {
             "startingOffsets": "earliest",
             **self._source.reader_options(),
-            "assign": json.dumps({self._topic: list(partitions)}),
+            "assign": json.dumps(wanted),
             "includeHeaders": "true",
             "maxOffsetsPerTrigger": str(self._max_records),
         }
 
     def _check_options(self) -> None:
         """Raises OptionError."""
-        settings = read_settings(self._options([0]), STREAM)
+        self._names.check()
+        settings = read_settings(self._options({_ANY: [0]}), STREAM)
         if settings.min_partitions or settings.max_records_per_partition:
             raise OptionError(
                 "options minPartitions and maxRecordsPerPartition have several tasks copy a"
@@ -198,86 +229,91 @@ class Mirror:
             )
         self._target.settings()
 
-    def _prepare(self) -> list[int]:
-        """Sees to it that both topics are those of the checkpoint, and that the target has room.
+    def _prepare(self) -> dict[str, list[int]]:
+        """Sees to it that topics are those of the checkpoint, and that their copies have room.
 
         Returns the partitions to copy.
         """
-        with self._source.brokers(self._topic, patiently=self._reached) as brokers:
-            identity, partitions = self._source.describe(brokers, self._topic)
-            configs = _own_settings(brokers, self._topic)
-        with self._target.brokers(patiently=self._reached) as brokers:
-            if self._target.find(brokers) is None:
-                self._check_pair(identity, _NONE)  # only a new checkpoint is for a new topic
-                self._target.create(brokers, len(partitions), configs)
-            self._target.grow(brokers, len(partitions))
-            target = self._target.describe(brokers)
-        self._check_pair(identity, target.identity)
-        put_if_absent(self._checkpoint / "mirror.json", self._pair(identity, target.identity))
-        self._check_pair(identity, target.identity)
-        self._warn_of_age(partitions, target)
+        with self._near() as near, self._far() as far:
+            wanted = {topic: self._prepare_one(topic, near, far) for topic in self._chosen(near)}
+            self._begin_syncs(wanted, near, far)
+        return wanted
+
+    def _prepare_one(self, topic: str, near: Brokers, far: Brokers) -> list[int]:
+        identity, partitions = self._source.describe(near, topic)
+        settings = own_settings(near, topic)
+        target = self._copy_of(topic)
+        there = target.find(far)
+        # Only a checkpoint that has no note of it is for a copy that isn't there.
+        found = None if there is None else there.identity
+        note = self._notes.check(topic, identity, target.topic, found)
+        if there is None:
+            target.create(far, len(partitions), settings)
+        elif note is not None and note.settings is not None:
+            carry_settings(far, target.topic, note.settings, settings)
+        target.grow(far, len(partitions))
+        there = target.describe(far)
+        self._notes.check(topic, identity, target.topic, there.identity)
+        self._notes.write(topic, Note(identity, target.topic, there.identity, settings))
+        self._warn_of_age(topic, partitions, target, there, near)
         return partitions
 
-    def _warn_of_age(self, partitions: Sequence[int], target: TargetTopic) -> None:
+    def _begin_syncs(self, wanted: Mapping[str, list[int]], near: Brokers, far: Brokers) -> None:
+        """Notes where both sides are before anything of a partition is copied."""
+        syncs, ends = self._syncs.read(list(wanted)), self.ends()
+        starting = read_settings(self._options(wanted or {_ANY: [0]}), STREAM).starting
+        new = [name for name in _partitions(wanted) if name not in syncs and name not in ends]
+        if new and starting.kind == "earliest":
+            now = begun(syncs, near.earliest(new), self._ends_there(far, new))
+            self._syncs.write(syncs, now)
+
+    def _ends_there(self, far: Brokers, names: list[Partition]) -> dict[Partition, int]:
+        """Where the copies of partitions end, by their names at the source.
+
+        A transaction is committed before its marker is everywhere: that is waited for.
+        """
+        copies = {(self._names.copy_of(topic), number): (topic, number) for topic, number in names}
+        found = far.latest(copies)
+        if self._target.settings().exactly_once:
+            deadline = time.monotonic() + _MARKERS_S
+            while (stable := far.latest(copies, READ_COMMITTED)) != found:
+                if time.monotonic() > deadline:
+                    found = stable  # before what somebody else writes there
+                    break
+                time.sleep(_MARKERS_POLL_S)
+                found = far.latest(copies)
+        return {copies[name]: end for name, end in found.items()}
+
+    def _warn_of_age(
+        self, topic: str, partitions: list[int], target: Target, there: TargetTopic, near: Brokers
+    ) -> None:
         """Says if the target's brokers will delete some of what is to be copied.
 
         Looks once: what comes later is young.
         """
         now_ms = clock_ms()
-        looked, self._looked_at_age = self._looked_at_age, True
-        if looked or target.retention_ms is None or target.retention_ms >= now_ms:
+        looked = topic in self._looked_at_age
+        self._looked_at_age.add(topic)
+        if looked or there.retention_ms is None or there.retention_ms >= now_ms:
             return
-        kept_ms = now_ms - target.retention_ms
-        names = [(self._topic, partition) for partition in partitions]
-        with self._source.brokers(self._topic) as brokers:
-            first, last = brokers.earliest(names), brokers.latest(names)
-            young = brokers.offsets(dict.fromkeys(names, kept_ms))
+        kept_ms = now_ms - there.retention_ms
+        names = [(topic, partition) for partition in partitions]
+        first, last = near.earliest(names), near.latest(names)
+        young = near.offsets(dict.fromkeys(names, kept_ms))
         ends = self.ends()
         for name in names:
-            start = max(first[name], ends.get(name[1], 0))
+            start = max(first[name], ends.get(name, 0))
             if start < (young[name] if young[name] >= 0 else last[name]):
-                self._target.warn_of_age(target, kept_ms - 1, now_ms)
+                target.warn_of_age(there, kept_ms - 1, now_ms)
                 return
 
-    def _check_still_there(self) -> None:
-        """Raises CheckpointError if a topic isn't the one any more that the cycle began with."""
-        with self._source.brokers(self._topic, patiently=True) as brokers:
-            source, _ = self._source.describe(brokers, self._topic)
-        with self._target.brokers(patiently=True) as brokers:
-            target = self._target.describe(brokers).identity
-        self._check_pair(source, target)
+    # -- the cycle, and behind it
 
-    def _pair(self, source: TopicIdentity, target: TopicIdentity) -> bytes:
-        pair = {
-            "source": {"topic": self._topic, **asdict(source)},
-            "target": {"topic": self._target.topic, **asdict(target)},
-        }
-        return json.dumps(pair, indent=1).encode() + b"\n"
-
-    def _check_pair(self, source: TopicIdentity, target: TopicIdentity) -> None:
-        """Raises OptionError or CheckpointError unless these are a mirror and the checkpoint's."""
-        # By name as well: brokers before Kafka 2.8 know no ids, so all topics of one have the same.
-        if (self._topic, source) == (self._target.topic, target):
-            raise OptionError(
-                f"{self._topic} would be copied to itself, without end: name another topic with"
-                " --to-topic, or another cluster with --to-bootstrap"
-            )
-        try:
-            found = (self._checkpoint / "mirror.json").read_bytes()
-        except FileNotFoundError:
-            return
-        if found != self._pair(source, target):
-            raise CheckpointError(
-                f"checkpoint {self._checkpoint} is of other topics than {self._topic} and"
-                f" {self._target.topic} are now (another name or cluster, or one of them was"
-                " deleted and created again): name another folder to copy all from the start"
-            )
-
-    def _copy(self, partitions: Sequence[int]) -> dict[int, int]:
+    def _copy(self, wanted: Mapping[str, list[int]]) -> dict[int, int]:
         """Runs one query to its end; the rows of each batch."""
         spark = self._spark()
         refuse_speculation(spark)
-        options = self._options(partitions)
+        options = self._options(wanted)
         retries = read_settings(options, STREAM).client.patient().retries
         options["fetchOffset.numRetries"] = str(retries)
         frame = spark.readStream.format("kraftpy").options(**options).load()
@@ -288,7 +324,7 @@ class Mirror:
             spark.dataSource.register(CopyingSink)
             sink, columns = SINK, (*_COLUMNS, "offset")
         query = (
-            frame.select(*columns)
+            self._named(frame, columns)
             .writeStream.format(sink)
             .options(**self._target.options)
             .option("checkpointLocation", url_of(self._checkpoint / "spark"))
@@ -304,18 +340,53 @@ class Mirror:
         _add_rows(rows, query)
         return rows
 
+    def _named(self, frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+        """These columns, and the copies' names as topics."""
+        from pyspark.sql import functions
+
+        if self._names.to_topic is not None:
+            name = functions.lit(self._names.to_topic)
+        else:
+            name = functions.concat(functions.lit(self._names.prefix), functions.col("topic"))
+        return frame.select(name.alias("topic"), *columns)
+
+    def _settle(self, wanted: Mapping[str, list[int]], rows: Mapping[int, int]) -> int:
+        """Checks the topics and notes how far they are; how many offsets of groups followed.
+
+        Raises CheckpointError if a topic isn't the one any more that the cycle began with.
+        """
+        with self._near() as near, self._far() as far:
+            for topic in wanted:
+                target = self._copy_of(topic)
+                source, _ = self._source.describe(near, topic)
+                self._notes.check(topic, source, target.topic, target.describe(far).identity)
+            ends = self.ends()
+            names = [name for name in _partitions(wanted) if name in ends]
+            if not names:
+                return 0
+            before = self._syncs.read(list(wanted))
+            # A batch of a partition that was written exactly once ends with a marker.
+            markers = int(self._target.settings().exactly_once and len(rows) == 1)
+            syncs = advanced(
+                before,
+                {name: ends[name] for name in names},
+                self._ends_there(far, names),
+                rows=sum(rows.values()),
+                markers=markers,
+            )
+            self._syncs.write(before, syncs)
+            if self._group is not None:
+                commit_places(near, self._group, {name: ends[name] for name in names})
+            if not self._offsets:
+                return 0
+            return translate_groups(near, far, syncs, self._names.copy_of, self._group).offsets
+
+
+def _partitions(wanted: Mapping[str, list[int]]) -> list[Partition]:
+    return [(topic, number) for topic, numbers in wanted.items() for number in numbers]
+
 
 def _add_rows(rows: dict[int, int], query: StreamingQuery) -> None:
     for progress in query.recentProgress:
         if progress.numInputRows:
             rows[progress.batchId] = progress.numInputRows
-
-
-def _own_settings(brokers: Brokers, topic: str) -> Mapping[str, str]:
-    """The settings that the topic has by itself, without those that stay with its cluster."""
-    found: list[Any] = brokers.run(Admin(brokers.cluster()).describe_configs(topic))
-    return {
-        each.name: each.value
-        for each in found
-        if each.source == "topic" and each.value is not None and each.name not in _NOT_COPIED
-    }

@@ -34,7 +34,10 @@ class TargetTopic:
 
 
 class Target:
-    """A topic, the brokers that have it, and the sink's options for it."""
+    """A topic, the brokers that have it, and the sink's options for it.
+
+    Without a name it is all topics there: rows say in their column `topic` which.
+    """
 
     def __init__(self, bootstrap: str, topic: str, options: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
@@ -47,9 +50,13 @@ class Target:
             "createTopics": "false",
         }
 
+    def of(self, topic: str) -> Target:
+        """A topic at the same brokers."""
+        return Target(self.bootstrap, topic, self.options)
+
     def settings(self) -> WriteSettings:
         """The sink's settings. Raises OptionError, also for those that may lose records."""
-        settings = write_settings(self.options)
+        settings = write_settings(self.options, by_topic=not self.topic)
         if settings.producer["acks"] != -1:
             raise OptionError("option kafka.acks has to be all: else what a broker loses is lost")
         if settings.job_id is not None:

@@ -152,14 +152,15 @@ class Brokers:
 
         return self._patiently(ask)
 
-    def offsets(self, wanted: Mapping[Partition, int]) -> Offsets:
+    def offsets(self, wanted: Mapping[Partition, int], isolation: int | None = None) -> Offsets:
         """By partition the first offset from a time (ms) on, -1 if there is none.
 
         EARLIEST and LATEST stand for the log's start and, by isolation level, its readable end.
         """
+        level = self.settings.isolation if isolation is None else isolation
 
         async def ask() -> Offsets:
-            return await list_offsets(self.cluster(), wanted, isolation=self.settings.isolation)
+            return await list_offsets(self.cluster(), wanted, isolation=level)
 
         return self._patiently(ask) if wanted else {}
 
@@ -167,9 +168,9 @@ class Brokers:
         """Where the logs start."""
         return self.offsets(dict.fromkeys(partitions, EARLIEST))
 
-    def latest(self, partitions: Iterable[Partition]) -> Offsets:
-        """Where the logs end, for a reader of this isolation level."""
-        return self.offsets(dict.fromkeys(partitions, LATEST))
+    def latest(self, partitions: Iterable[Partition], isolation: int | None = None) -> Offsets:
+        """Where the logs end, for a reader of this isolation level or of another."""
+        return self.offsets(dict.fromkeys(partitions, LATEST), isolation)
 
     # -- reading
 

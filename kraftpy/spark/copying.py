@@ -2,8 +2,9 @@
 
 Rules:
 
-* A task's rows are of one partition of the source, in the order of their offsets. They are written
-  in a transaction, which the task commits itself; its marker is the offset behind the last of them.
+* A task's rows go to one topic, from one partition of the source, in the order of their offsets.
+  They are written in a transaction, which the task commits itself; its marker is the offset behind
+  the last of them.
 * Rows below the marker are in the target, so they are dropped. So it doesn't matter whether a batch
   that is repeated has the same end, and an older copy of the checkpoint will do.
 * A mirror is known by the id of its query, which is in its checkpoint.
@@ -42,7 +43,7 @@ class CopyingSink(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> CopyingWriter:
-        return CopyingWriter(write_settings(self.options))
+        return CopyingWriter(write_settings(self.options, by_topic=True))
 
 
 class CopyingWriter(DataSourceStreamArrowWriter):
@@ -53,11 +54,10 @@ class CopyingWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         refuse_two_attempts()
-        query, topic = query_of_task(), self.settings.topic
-        assert topic is not None
+        query = query_of_task()
 
-        def series(partition: int) -> Series:
-            name = f"{query}.{partition}"
+        def series(topic: str, partition: int) -> Series:
+            name = f"{query}.{topic}.{partition}"
             return Series(f"kraftpy.{name}", f"kraftpy-mirror.{name}", (topic, partition))
 
         return Written(deliver_behind(self.settings, series, iterator))

@@ -223,25 +223,30 @@ def deliver_parts_once(
 
 
 def deliver_behind(
-    settings: WriteSettings, series_of: Callable[[int], Series], tables: Iterable[pa.RecordBatch]
+    settings: WriteSettings,
+    series_of: Callable[[str, int], Series],
+    tables: Iterable[pa.RecordBatch],
 ) -> int:
     """Writes rows of one partition of a source from the marker on, in a transaction; how many.
 
-    Their columns `partition` and `offset` say where they come from; the marker is the offset behind
-    the last of them. Raises as `deliver_once` does.
+    Their columns `partition` and `offset` say where they come from, `topic` (unless the settings
+    do) where they go; the marker is the offset behind the last of them. Raises as `deliver_once`
+    does.
     """
     rest = iter(tables)
     first = next((table for table in rest if table.num_rows), None)
     if first is None:
         return 0
     partition = first.column("partition")[0].as_py()
+    topic = settings.topic or first.column("topic")[0].as_py()
 
     async def run() -> int:
         async with settings.client.connect() as cluster:
-            producer = MarkingProducer(cluster, settings, series_of(partition))
+            producer = MarkingProducer(cluster, settings, series_of(topic, partition))
             async with producer:
                 marker = await producer.begin()
-                source = _Behind(partition, 0 if marker is None else marker.offset)
+                start = 0 if marker is None else marker.offset
+                source = _Behind(None if settings.topic else topic, partition, start)
                 new = source.rows(itertools.chain([first], rest))
                 rows = await _send_all(Sender(cluster, producer, settings), new)
                 if rows:
@@ -253,10 +258,14 @@ def deliver_behind(
 
 
 class _Behind:
-    """The rows of a partition of a source from an offset on; `next` is behind the last of them."""
+    """The rows of a partition of a source from an offset on; `next` is behind the last of them.
 
-    def __init__(self, partition: int, start: int) -> None:
+    All are for one topic, if one is named.
+    """
+
+    def __init__(self, topic: str | None, partition: int, start: int) -> None:
         self.next = start
+        self._topic = topic
         self._partition = partition
 
     def rows(self, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -265,7 +274,10 @@ class _Behind:
                 continue
             offsets = table.column("offset").to_numpy()
             partitions = table.column("partition").to_numpy()
-            if (partitions != self._partition).any() or (np.diff(offsets) <= 0).any():
+            mixed = (partitions != self._partition).any()
+            if self._topic is not None:
+                mixed = mixed or table.column("topic").unique().to_pylist() != [self._topic]
+            if mixed or (np.diff(offsets) <= 0).any():
                 raise RepeatedError(
                     "a task has rows of several partitions, or not in the order of their offsets"
                 )

@@ -388,8 +388,11 @@ def _check_slices(settings: ReadSettings) -> None:
             )
 
 
-def write_settings(options: Options) -> WriteSettings:
-    """The settings of a batch or stream writer; raises OptionError."""
+def write_settings(options: Options, *, by_topic: bool = False) -> WriteSettings:
+    """The settings of a batch or stream writer; raises OptionError.
+
+    `by_topic`: what a task has written exactly once is kept by topic, so rows may name theirs.
+    """
     reader = _Reader(options, SINK)
     acks = reader.choice("kafka.acks", "all", ("all", "-1", "1", "0"))
     producer = {
@@ -416,11 +419,11 @@ def write_settings(options: Options) -> WriteSettings:
         job_id=reader.text("jobId"),
         transaction_timeout_ms=reader.number("kafka.transaction.timeout.ms", 900_000),
     )
-    _check_exactly_once(settings)
+    _check_exactly_once(settings, by_topic)
     return settings
 
 
-def _check_exactly_once(settings: WriteSettings) -> None:
+def _check_exactly_once(settings: WriteSettings, by_topic: bool) -> None:
     """Raises OptionError for what goes wrong with the option, or without it."""
     job = settings.job_id
     if not settings.exactly_once:
@@ -431,7 +434,7 @@ def _check_exactly_once(settings: WriteSettings) -> None:
         raise OptionError("option exactlyOnce needs kafka.acks=all")
     if not settings.producer.get("idempotent", True):
         raise OptionError("option exactlyOnce needs kafka.enable.idempotence=true")
-    if settings.topic is None:
+    if settings.topic is None and not by_topic:
         raise OptionError(
             "option exactlyOnce needs the option topic, beside which is kept what was written: one"
             " query or job for each topic"

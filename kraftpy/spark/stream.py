@@ -16,6 +16,9 @@ Rules:
 * Planning is a pure function of (start, end, options): a repeated batch reads the same offsets.
 * Partitions that come later are read from their first offset on. If that isn't 0, or partitions or
   topics are gone, or a log ends before where it was read, data is lost: `failOnDataLoss` decides.
+* With the option assign, partitions that aren't assigned any more aren't lost: where they are is
+  kept, and there reading goes on when they are assigned again. Nor does a topic that is assigned
+  later lack what its log had before.
 * A topic that was made anew is a new one, and read from its start on. A task of a batch that was
   planned before finds out for itself.
 * minOffsetsPerTrigger holds a batch back, at most for maxTriggerDelay; it does nothing with
@@ -41,7 +44,7 @@ from pyspark.sql.streaming.datasource import (
 from kraftpy.spark.batch import Task
 from kraftpy.spark.brokers import Brokers, report_loss
 from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, tasks_of
-from kraftpy.spark.positions import Offsets, offsets_of, table_of
+from kraftpy.spark.positions import Assigned, Offsets, offsets_of, table_of
 from kraftpy.spark.settings import ReadSettings
 
 if TYPE_CHECKING:
@@ -154,10 +157,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known, begun, known_ids = Place.read(start)
         first = known == begun  # nothing was read yet: this is the initial offset
         with self._brokers() as brokers:
-            latest, ids = self._latest_of_all(brokers, known)
+            kept = self._unassigned(known)
+            asked = {name: at for name, at in known.items() if name not in kept}
+            latest, ids = self._latest_of_all(brokers, asked)
+            latest = {**latest, **kept}
+            ids = {**{topic: known_ids[topic] for topic, _ in kept if topic in known_ids}, **ids}
             anew = {name for name in ids if known_ids.get(name, ids[name]) != ids[name]}
             added = sorted(name for name in latest if name not in known or name[0] in anew)
-            new = self._begin_added(brokers, added)
+            new = self._begin_added(brokers, added, {topic for topic, _ in known})
         self._report_lost(known, latest, anew)
         begin = {**known, **new}
         end = {name: latest[name] for name in sorted(latest)}
@@ -229,10 +236,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = ids_of(brokers, there)
         return brokers.latest(there), ids
 
-    def _begin_added(self, brokers: Brokers, added: Sequence[tuple[str, int]]) -> Offsets:
+    def _unassigned(self, known: Offsets) -> Offsets:
+        """Where those partitions are that were assigned before and aren't now."""
+        topics = self.settings.topics
+        if not isinstance(topics, Assigned):
+            return {}
+        assigned = set(topics.partitions)
+        return {name: at for name, at in known.items() if name not in assigned}
+
+    def _begin_added(
+        self, brokers: Brokers, added: Sequence[tuple[str, int]], known: set[str]
+    ) -> Offsets:
         begun = brokers.earliest(added)
         for (topic, number), offset in begun.items():
-            if offset:
+            is_new = isinstance(self.settings.topics, Assigned) and topic not in known
+            if offset and not is_new:
                 report_loss(
                     f"partition {number} of topic {topic!r} was added and starts at {offset}, "
                     "not at 0",

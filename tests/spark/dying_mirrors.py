@@ -44,7 +44,7 @@ def dying_sink(stage: str, driver: int) -> type[module.CopyingSink]:
 
     class Sink(module.CopyingSink):
         def streamWriter(self, schema: Any, overwrite: bool) -> Writer:  # noqa: N802
-            return Writer(write_settings(self.options))
+            return Writer(write_settings(self.options, by_topic=True))
 
     return Sink
 

@@ -18,7 +18,8 @@ from kraftpy.client.admin import Admin
 from kraftpy.pipeline.alone import BusyError
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.manifests import TopicIdentity
-from kraftpy.pipeline.mirror import CheckpointError, Cycle, Mirror
+from kraftpy.pipeline.mirror import Cycle, Mirror
+from kraftpy.pipeline.mirrored import CheckpointError, Names, Notes
 from kraftpy.pipeline.target import Target
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.positions import OptionError
@@ -55,8 +56,9 @@ class Mirroring:
 
     def mirror(self) -> Mirror:
         door = Door(self.source, "kraftpy", self.options)
-        target = Target(self.target, self.to_topic, self.to_options)
-        return Mirror(door, TOPIC, target, self.folder / "at", lambda: self.spark, BATCH)
+        target = Target(self.target, "", self.to_options)
+        names = Names((TOPIC,), to_topic=self.to_topic)
+        return Mirror(door, names, target, self.folder / "at", lambda: self.spark, BATCH)
 
     def copy(self) -> Cycle:
         """One cycle."""
@@ -142,7 +144,7 @@ def test_a_checkpoint_is_where_its_path_says(mirroring: Mirroring) -> None:
 
 
 def test_a_copy_is_made_and_follows(pair: Mirroring) -> None:
-    preview = pair.mirror().preview()
+    (preview,) = pair.mirror().preview()
     assert (preview.creates, preview.partitions) == (True, 2)
     assert [one[1:] for one in preview.ranges] == [(0, 0, ROWS // 2), (1, 0, ROWS // 2)]
     cycle = pair.copy()
@@ -154,14 +156,18 @@ def test_a_copy_is_made_and_follows(pair: Mirroring) -> None:
 
     on_cluster(pair.source, lambda cluster: Admin(cluster).create_partitions(TOPIC, 3))
     fill(pair.source, TOPIC, numbered(90, 3, first=ROWS), compression="zstd")
-    preview = pair.mirror().preview()
+    (preview,) = pair.mirror().preview()
     assert (preview.creates, preview.adds_partitions) == (False, 1)
     assert [one[1:] for one in preview.ranges] == [
         (0, ROWS // 2, ROWS // 2 + 30), (1, ROWS // 2, ROWS // 2 + 30), (2, 0, 30)]  # fmt: skip
     assert pair.copy().rows == 90
     pair.assert_all_there()
     assert pair.copy().rows == 0
-    assert pair.mirror().ends() == {0: ROWS // 2 + 30, 1: ROWS // 2 + 30, 2: 30}
+    assert pair.mirror().ends() == {
+        (TOPIC, 0): ROWS // 2 + 30,
+        (TOPIC, 1): ROWS // 2 + 30,
+        (TOPIC, 2): 30,
+    }
 
 
 def until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
@@ -190,8 +196,10 @@ def test_a_task_that_fails_is_done_again(mirroring: Mirroring) -> None:
     row = {"value": bytes(3000), "partition": 0, "timestamp_ms": START_MS + 999_999}
     fill(mirroring.source, TOPIC, [row, *numbered(100, 2, first=ROWS)])
     door = Door(mirroring.source)
-    target = Target(mirroring.target, TOPIC, {"kafka.batch.size": "1000"})
-    work = Mirror(door, TOPIC, target, mirroring.folder / "at", lambda: mirroring.spark, BATCH)
+    target = Target(mirroring.target, "", {"kafka.batch.size": "1000"})
+    work = Mirror(
+        door, Names((TOPIC,)), target, mirroring.folder / "at", lambda: mirroring.spark, BATCH
+    )
     with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
         list(work.cycles(every_s=None, stop=threading.Event()))
     on_cluster(
@@ -214,7 +222,7 @@ def test_it_goes_on_until_it_is_told_to_stop(mirroring: Mirroring) -> None:
         assert process.returncode == 0, err
     said = json.loads(out)
     ends = {"0": ROWS // 2 + 50, "1": ROWS // 2 + 50}
-    assert (said["rows"], said["ends"], said["topic"]) == (ROWS + 100, ends, TOPIC)
+    assert (said["rows"], said["ends"]) == (ROWS + 100, {TOPIC: ends})
     mirroring.assert_all_there()
 
 
@@ -296,10 +304,8 @@ def test_a_target_that_deletes_old_records_is_warned_of(
 def test_topics_of_brokers_without_ids_are_told_apart_by_name(tmp_path: Path) -> None:
     identity = TopicIdentity("cluster", "00" * 16)
     for name in (TOPIC, "other"):
-        target = Target("127.0.0.1:1", name, {})
-        work = Mirror(Door("127.0.0.1:1"), TOPIC, target, tmp_path, lambda: None)
         with pytest.raises(OptionError) if name == TOPIC else contextlib.nullcontext():
-            work._check_pair(identity, identity)
+            Notes(tmp_path).check(TOPIC, identity, name, identity)
 
 
 def test_the_command_says_what_it_would_do(mirroring: Mirroring) -> None:

@@ -37,7 +37,7 @@ def failures() -> Iterator[None]:
     from kraftpy.pipeline.folder import FolderError
     from kraftpy.pipeline.lake import LakeError
     from kraftpy.pipeline.manifests import ManifestError
-    from kraftpy.pipeline.mirror import CheckpointError
+    from kraftpy.pipeline.mirrored import CheckpointError
     from kraftpy.pipeline.session import spark_errors
     from kraftpy.spark.brokers import DataLossError
     from kraftpy.spark.positions import OptionError

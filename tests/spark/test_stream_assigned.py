@@ -1,0 +1,69 @@
+"""Streams whose `assign` changes between two starts, as a mirror's does; the reader by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from kraftpy.spark.brokers import DataLossError
+from kraftpy.spark.decoder import COLUMNS
+from kraftpy.spark.settings import STREAM, read_settings
+from kraftpy.spark.stream import StreamReader
+from kraftpy.testing import Broker
+from tests.spark.test_stream import ALL, as_json
+from tests.spark.topics import create_topic, delete_before, delete_topic, fill, numbered
+
+NewTopic = Callable[..., str]
+
+
+def reader(broker: Broker, *topics: str) -> StreamReader:
+    said = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
+    said["assign"] = json.dumps({topic: [0] for topic in topics})
+    said["fetchOffset.retryIntervalMs"] = "100"
+    return StreamReader(read_settings(said, STREAM), tuple(COLUMNS))
+
+
+def planned(stream: StreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
+    parts = [task.value for task in stream.partitions(as_json(start), as_json(end))]
+    return [(part.topic, part.start, part.end) for part in parts if part is not None]
+
+
+def test_342_what_isnt_assigned_any_more_is_kept(broker: Broker, new_topic: NewTopic) -> None:
+    one, two = new_topic(), new_topic()
+    fill(broker.bootstrap, one, numbered(10))
+    fill(broker.bootstrap, two, numbered(20))
+    stream = reader(broker, one, two)
+    first = stream.latestOffset(as_json(stream.initialOffset()), ALL)
+
+    fill(broker.bootstrap, one, numbered(5))
+    fill(broker.bootstrap, two, numbered(5))
+    second = reader(broker, one).latestOffset(as_json(first), ALL)
+    assert planned(stream, first, second) == [(one, 10, 15)]
+    third = reader(broker, one, two).latestOffset(as_json(second), ALL)
+    assert planned(stream, second, third) == [(two, 20, 25)]
+    assert reader(broker, one).latestOffset(as_json(third), ALL) == third
+
+    # Gone, and not asked for; when it is back it is another.
+    delete_topic(broker.bootstrap, two)
+    assert reader(broker, one).latestOffset(as_json(third), ALL) == third
+    with pytest.raises(DataLossError, match="is not there any more"):
+        reader(broker, one, two).latestOffset(as_json(third), ALL)
+    create_topic(broker.bootstrap, two)
+    assert reader(broker, one).latestOffset(as_json(third), ALL) == third
+    with pytest.raises(DataLossError, match="deleted and made anew"):
+        reader(broker, one, two).latestOffset(as_json(third), ALL)
+
+
+def test_342_a_topic_that_is_assigned_later_begins_where_it_begins(
+    broker: Broker, new_topic: NewTopic
+) -> None:
+    one, two = new_topic(), new_topic()
+    fill(broker.bootstrap, one, numbered(10))
+    stream = reader(broker, one)
+    first = stream.latestOffset(as_json(stream.initialOffset()), ALL)
+    fill(broker.bootstrap, two, numbered(20))
+    delete_before(broker.bootstrap, two, 0, 5)
+    second = reader(broker, one, two).latestOffset(as_json(first), ALL)
+    assert planned(stream, first, second) == [(two, 5, 20)]
