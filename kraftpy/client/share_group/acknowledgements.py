@@ -9,6 +9,7 @@ Rules:
 * All that is said has an outcome, and is told of it: taken; refused, and why; or not known to be
   taken, because the connection broke. Then, and when it's refused, the records come again.
 * The next `commit` says for each partition what went wrong first, or that nothing did.
+* What the user's callback raises is logged, and changes nothing.
 """
 
 from __future__ import annotations
@@ -193,7 +194,10 @@ class Acknowledgements:
         if self._outcomes.get(name) is None:
             self._outcomes[name] = refusal
         if self._callback is not None:
-            self._callback(name, runs, refusal)
+            try:
+                self._callback(name, runs, refusal)
+            except Exception:
+                _log.exception("group %r: the acknowledgement_callback failed", self._group_id)
         elif refusal is not None and not self.commits:
             count = sum(last - first + 1 for first, last in runs)
             _log.warning(

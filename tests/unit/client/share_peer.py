@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,16 @@ class SharePeer(Peer):
         self.member_epoch = 1
         self.leader = (1, 0)
         self.endpoints: list[Any] = []
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        await super().serve(reader, writer)
+
+    def hang_up(self) -> None:
+        """Closes all connections, though nothing is asked."""
+        for writer in self._writers:
+            writer.close()
 
     def topic_metadata(self, name: str, leader: int = 1) -> Any:
         told = super().topic_metadata(name, self.leader[0])

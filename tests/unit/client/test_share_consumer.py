@@ -12,7 +12,9 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.connection import ConnectionLostError
+from kraftpy.client.share_group.acknowledgements import Acknowledgements
 from kraftpy.client.share_group.consumer import ShareConsumer
+from kraftpy.client.share_group.leased import AcknowledgeType, Lease, ShareRecord, Tenure
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
@@ -117,6 +119,21 @@ async def test_a_connection_lost_with_acknowledgements_under_way_is_told(
     assert peer.said == []
 
 
+async def test_what_was_not_sent_when_a_connection_breaks_is_told() -> None:
+    peer = SharePeer()
+    peer.leases = [(numbers(0, 2), [(0, 1, 1)])]
+    async with running(peer), sharing(peer) as consumer:
+        consumer.accept(*await consumer.poll(5_000, max_records=1))
+        peer.hang_up()
+        connection = consumer._fetching._sessions[1]._connection
+        assert connection is not None
+        await until(lambda: connection.closed)
+        refusal = (await consumer.commit())[T0]
+        assert isinstance(refusal, ConnectionLostError)
+        assert "the connection to 127.0.0.1" in str(refusal)
+    assert peer.said == []
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -130,12 +147,14 @@ async def test_a_session_begins_anew(code: ErrorCode) -> None:
     peer.leases = [(numbers(0, 1), [(0, 0, 1)])]
     async with running(peer), sharing(peer) as consumer:
         consumer.accept(*await take(consumer, 1))
+        connections = peer.connections
         failing(code, peer, ApiKey.SHARE_FETCH)
         peer.leases = [(numbers(1, 1), [(1, 1, 1)])]
         assert [each.offset for each in await take(consumer, 1)] == [1]
         assert [getattr(each, "code", None) for each in (await consumer.commit()).values()] == [
             code
         ]
+        assert peer.connections == connections + 1
     assert epochs(peer, ApiKey.SHARE_FETCH)[:3] == [0, 1, 0]
 
 
@@ -177,6 +196,20 @@ async def test_a_refusal_is_told_of_its_partition(by_fetch: bool) -> None:
         assert str(refusal).startswith("INVALID_RECORD_STATE: t-1: ")
         assert await consumer.commit() == {}
     assert sorted(told, key=str) == [(T0, [(0, 0)], None), (("t", 1), [(0, 0)], refusal)]
+
+
+async def test_what_a_callback_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    peer = SharePeer()
+    peer.leases = [(numbers(0, 1), [(0, 0, 1)])]
+
+    def callback(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with running(peer), sharing(peer, acknowledgement_callback=callback) as consumer:
+        consumer.accept(*await take(consumer, 1))
+        assert await consumer.commit() == {T0: None}
+    (logged,) = caplog.records
+    assert logged.getMessage() == "group 'g': the acknowledgement_callback failed"
 
 
 async def test_what_has_timed_out_is_not_said_and_not_handed_out() -> None:
@@ -250,6 +283,31 @@ async def test_who_is_fenced_joins_again_and_keeps_its_leases() -> None:
             consumer.accept(record)
         assert await consumer.commit() == {T0: None}
     assert peer.asked(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].member_epoch == -1
+
+
+async def test_what_a_lost_answer_may_not_have_told_is_said_again() -> None:
+    peer = SharePeer()
+    async with running(peer), sharing(peer) as consumer:
+        while not consumer.assignment:
+            await consumer.poll(10)
+        peer.answers[ApiKey.SHARE_GROUP_HEARTBEAT] = lambda _: HANG_UP
+        asked = len(peer.asked(ApiKey.SHARE_GROUP_HEARTBEAT))
+        await until(lambda: len(peer.asked(ApiKey.SHARE_GROUP_HEARTBEAT)) > asked)
+        del peer.answers[ApiKey.SHARE_GROUP_HEARTBEAT]
+        await until(lambda: len(peer.asked(ApiKey.SHARE_GROUP_HEARTBEAT)) > asked + 1)
+        beat = peer.asked(ApiKey.SHARE_GROUP_HEARTBEAT)[asked + 1]
+        assert (beat.member_epoch, beat.subscribed_topic_names) == (1, ["t"])
+
+
+async def test_a_fetch_renews_nothing() -> None:
+    """Who says RENEW fetches nothing with that, so that it's said by itself."""
+    words = Acknowledgements("g", None)
+    lease = Lease((b"t" * 16, 0), T0, Tenure(1), float("inf"))
+    record = ShareRecord(*T0, 5, -1, None, b"", [], 1, lease)
+    words.say(record, AcknowledgeType.RENEW)
+    assert words.take(lease.tenure, [lease.key]) == {}
+    assert words.renews(lease.tenure)
+    assert list(words.take(lease.tenure)) == [lease.key]
 
 
 async def test_who_is_not_polled_leaves_and_comes_back() -> None:
