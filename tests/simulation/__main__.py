@@ -1,8 +1,9 @@
 """`make simulate SEEDS=2000`: as many runs, on all cores; or one again (`--seed N --trace`).
 
 Each fourth seed is run with transactions, too, another fourth with members that share partitions,
-some of whom claim in transactions in every other run, and another one with leases
-(`--transactions`, `--cooperative` or `--leases` for one of them).
+some of whom claim in transactions in every other run, another one with leases, and the last with
+leases as brokers serve them (`--transactions`, `--cooperative`, `--leases` or `--served` for one of
+them).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from multiprocessing import get_context
 
 from tests.simulation.cooperative_world import simulate_cooperative
 from tests.simulation.leasing_world import simulate_leases
+from tests.simulation.served_world import Served, simulate_served
 from tests.simulation.transactional_world import simulate_transactions
 from tests.simulation.world import Outcome, simulate
 
-TRANSACTIONS_EVERY = COOPERATIVE_EVERY = LEASES_EVERY = 4
+TRANSACTIONS_EVERY = COOPERATIVE_EVERY = LEASES_EVERY = SERVED_EVERY = 4
 
 
 def main() -> int:
@@ -31,10 +33,15 @@ def main() -> int:
     parser.add_argument("--transactions", action="store_true", help="--seed with transactions")
     parser.add_argument("--cooperative", action="store_true", help="--seed with shared partitions")
     parser.add_argument("--leases", action="store_true", help="--seed with leases of records")
+    parser.add_argument("--served", action="store_true", help="--seed with leases as served")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # what brokers would tell of transactions that time out
+    if options.served and options.seed is not None:
+        served = simulate_served(options.seed)
+        print(served.violation or f"clean: {served}")
+        return 1 if served.violation else 0
     if options.seed is not None:
         play = simulate_transactions if options.transactions else simulate
         play = simulate_cooperative if options.cooperative else play
@@ -52,23 +59,32 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _simulate(seed: int) -> list[Outcome]:
-    outcomes = [simulate(seed)]
+def _simulate(seed: int) -> list[Outcome | Served]:
+    outcomes: list[Outcome | Served] = [simulate(seed)]
     if not seed % TRANSACTIONS_EVERY:
         outcomes.append(simulate_transactions(seed))
     if seed % COOPERATIVE_EVERY == 1:
         outcomes.append(simulate_cooperative(seed))
     if seed % LEASES_EVERY == 2:
         outcomes.append(simulate_leases(seed))
+    if seed % SERVED_EVERY == 3:
+        outcomes.append(simulate_served(seed))
     return outcomes
 
 
-def report(outcomes: Iterable[Outcome]) -> int:
+def report(outcomes: Iterable[Outcome | Served]) -> int:
     """Prints failures as they come, and a sum; returns how many failed."""
     count = failed = events = acknowledged = read = elections = lossy = completed = claimed = 0
     leased = 0
     for outcome in outcomes:
         count += 1
+        if isinstance(outcome, Served):
+            leased += outcome.accepted
+            if outcome.violation is not None:
+                failed += 1
+                again = replay(outcome.seed, served=True)
+                print(f"seed {outcome.seed}: {outcome.violation}\n{again}", flush=True)
+            continue
         completed += outcome.completed
         claimed += outcome.claimed
         leased += outcome.leased
@@ -97,9 +113,15 @@ def report(outcomes: Iterable[Outcome]) -> int:
 
 
 def replay(
-    seed: int, *, transactions: bool = False, cooperative: bool = False, leases: bool = False
+    seed: int,
+    *,
+    transactions: bool = False,
+    cooperative: bool = False,
+    leases: bool = False,
+    served: bool = False,
 ) -> str:
     how = " --transactions" if transactions else ""
+    how += " --served" if served else ""
     how += " --leases" if leases else ""
     how += " --cooperative" if cooperative else ""
     return f"  replay: python -m tests.simulation --seed {seed}{how} --trace"
