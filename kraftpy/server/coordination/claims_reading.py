@@ -1,7 +1,8 @@
 """What a leader asks a group's coordinator: how far a cooperative group is with a partition.
 
-It asks as a broker, by OffsetFetch (docs/protocol.md), on a connection that nobody else's requests
-wait on. What is pending in a transaction is waited for: it's neither done nor to be dealt again.
+A coordinator that is at this broker is called directly. Another one is asked as a broker asks, by
+OffsetFetch (docs/protocol.md), on a connection that nobody else's requests wait on. What is pending
+in a transaction is waited for: it's neither done nor to be dealt again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kraftpy.protocol.messages import OffsetFetchRequest
 from kraftpy.server.coordination.peers import CLAIMS, Peers
 
 if TYPE_CHECKING:
-    from kraftpy.server.coordination.offset_forwarding import Groups
+    from kraftpy.server.coordination.group_coordinator import GroupCoordinator
 
 TIMEOUT_S: Final = 5.0
 OFFSET_FETCH_VERSION: Final = 9
@@ -41,7 +42,9 @@ class ClaimsHost(Protocol):
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def groups(self) -> Groups: ...
+    def node_id(self) -> int: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
     @property
     def peers(self) -> Peers: ...
 
@@ -49,6 +52,8 @@ class ClaimsHost(Protocol):
 async def read_progress(host: ClaimsHost, group: str, topic: str, index: int) -> Progress:
     """How far the group is. Raises KafkaError; a retriable one may pass."""
     node_id = await host.groups.coordinator_of(group, host.loop.time() + TIMEOUT_S)
+    if node_id == host.node_id:
+        return _at_home(host.groups, group, topic, index)
     kinds = OffsetFetchRequest
     request = kinds(
         groups=[
@@ -78,6 +83,14 @@ async def read_progress(host: ClaimsHost, group: str, topic: str, index: int) ->
         ) from error
 
 
+def _at_home(groups: GroupCoordinator, group: str, topic: str, index: int) -> Progress:
+    tags = groups.claims_of(group)(topic, index)
+    ((_, (row,)),) = groups.fetch_offsets(group, [(topic, [index])], require_stable=True)()
+    if error := row[4:]:
+        raise KafkaError(ErrorCode(error[0]))
+    return Progress(row[1], _ranges_in(tags))
+
+
 def _progress(answer: Any) -> Progress:
     group = answer.groups[0]
     if group.error_code:
@@ -85,6 +98,10 @@ def _progress(answer: Any) -> Progress:
     partition = group.topics[0].partitions[0]
     if partition.error_code:
         raise KafkaError(error_code(partition.error_code))
-    content = (partition._tags or {}).get(OFFSET_RANGES_TAG)
+    return Progress(partition.committed_offset, _ranges_in(partition._tags))
+
+
+def _ranges_in(tags: dict[int, bytes] | None) -> list[tuple[int, int]]:
+    content = (tags or {}).get(OFFSET_RANGES_TAG)
     claims = [] if content is None else decode_epoch_ranges(content, _RANGES_MAX)
-    return Progress(partition.committed_offset, [(first, last) for first, last, _ in claims])
+    return [(first, last) for first, last, _ in claims]
