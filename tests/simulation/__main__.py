@@ -2,7 +2,8 @@
 
 Each fourth seed is run with transactions, too, another fourth with members that share partitions,
 some of whom claim in transactions in every other run, another one with leases, and the last with
-leases as brokers serve them (`--transactions`, `--cooperative`, `--leases` or `--served` for one of
+leases as brokers serve them, and with members of a cooperative group that are leased batches
+(`--transactions`, `--cooperative`, `--leases`, `--served`, or `--leases --cooperative` for one of
 them).
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from multiprocessing import get_context
 
 from tests.simulation.cooperative_world import simulate_cooperative
+from tests.simulation.leased import simulate_leased
 from tests.simulation.leasing_world import simulate_leases
 from tests.simulation.served_world import Served, simulate_served
 from tests.simulation.transactional_world import simulate_transactions
@@ -46,6 +48,7 @@ def main() -> int:
         play = simulate_transactions if options.transactions else simulate
         play = simulate_cooperative if options.cooperative else play
         play = simulate_leases if options.leases else play
+        play = simulate_leased if options.leases and options.cooperative else play
         outcome = play(options.seed, print if options.trace else None)
         print(outcome.violation or f"clean: {outcome}")
         return 1 if outcome.violation else 0
@@ -69,6 +72,8 @@ def _simulate(seed: int) -> list[Outcome | Served]:
         outcomes.append(simulate_leases(seed))
     if seed % SERVED_EVERY == 3:
         outcomes.append(simulate_served(seed))
+    if seed % LEASES_EVERY == 3:
+        outcomes.append(simulate_leased(seed))
     return outcomes
 
 

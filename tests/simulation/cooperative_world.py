@@ -377,7 +377,9 @@ class CooperativeInvariants:
         return machine
 
     def _places(self) -> list[Place]:
-        return [(group_id, name) for group_id in (GROUP, ALONE) for name in self.world.data_names]
+        return [
+            (group_id, name) for group_id in self.world.groups for name in self.world.data_names
+        ]
 
     def _batches(self, name: Name, *, tails: bool) -> list[Batch]:
         """What a log has, and with `tails` some of what its leader has not committed yet."""
@@ -469,6 +471,8 @@ class CooperativeWorld(World):
     """A world in which members share partitions."""
 
     FAULTS = CooperativeFaults
+    groups: tuple[str, ...] = (GROUP, ALONE)
+    may_transact = True
 
     late_until = 0.0
     """When what brokers were sent that stood still has arrived, be it that nobody waits for it."""
@@ -478,7 +482,7 @@ class CooperativeWorld(World):
         self.transactions = TransactionInvariants(self)
         self.claimers: list[Claimer] = []
         # Half of the seeds that are played have transactions, and the others are quicker.
-        self._transacts = bool(seed & 4)
+        self._transacts = self.may_transact and bool(seed & 4)
         if self._transacts:
             self.INTERNAL = (*World.INTERNAL, STATES)
         self._log_starts: dict[Name, int] = {}

@@ -185,6 +185,9 @@ class Claimer(Client, Process):
 
     # -- where to begin
 
+    def _new_ledger(self) -> Ledger:
+        return Ledger(explicit=True)
+
     def locate(self) -> None:
         for name in sorted(self.unlocated):
             slices = self.slices[name]
@@ -218,7 +221,7 @@ class Claimer(Client, Process):
                     start = self.world.log_start(name)
                     self.commit(name, start, tags, lambda *_: None)
                     return  # And asks again, whoever was first.
-                ledger = self.ledgers.setdefault(name, Ledger(explicit=True))
+                ledger = self.ledgers.setdefault(name, self._new_ledger())
                 ledger.add(subtract(slices, ledger.slices), stable, claims)
                 self.unlocated.discard(name)
 
