@@ -112,7 +112,8 @@ class ClaimedTable(LeaseTable):
         """The member has committed claims on these."""
         if len(self._runs) + len(ranges) > 2 * RUNS_MAX:
             return ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
-        said = [Acknowledgement(*each, (AcknowledgeType.ACCEPT,)) for each in ranges]
+        accept = (AcknowledgeType.ACCEPT,)
+        said = [Acknowledgement(*each, accept) for each in self._not_claimed(ranges)]
         error = self.acknowledge(member, said, now_ms)
         if not error:
             if self._is_asking:
@@ -122,19 +123,16 @@ class ClaimedTable(LeaseTable):
                 self.committed(change.number)
         return error
 
-    def _judge(self, member: str, first: int, last: int) -> ErrorCode:
-        """As of acknowledgements; what is claimed already may be said to be."""
+    def _not_claimed(self, ranges: Iterable[Range]) -> Iterator[Range]:
+        """What of these isn't known to be claimed: whatever is may be said done again."""
         runs = self._runs
-        if last >= runs.end:
-            return ErrorCode.INVALID_REQUEST
-        if last < runs.start:
-            return ErrorCode.NONE
-        for index in runs.between(max(first, runs.start), last):
-            if runs.states[index] != ACKNOWLEDGED and (
-                runs.states[index] != ACQUIRED or runs.members[index] != member
-            ):
-                return ErrorCode.INVALID_RECORD_STATE
-        return ErrorCode.NONE
+        for first, last in ranges:
+            if not 0 <= first <= last < runs.end or last < runs.start:
+                yield first, last
+                continue
+            for index in runs.between(max(first, runs.start), last):
+                if runs.states[index] != ACKNOWLEDGED:
+                    yield max(first, runs.firsts[index]), min(last, runs.last_of(index))
 
     def expire(self, now_ms: int) -> int:
         """What nobody has said done of in time is in doubt; says how many records."""
