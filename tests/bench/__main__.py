@@ -1,7 +1,7 @@
 """`make bench` and `make race`: how fast, how small, and against whom.
 
     python -m tests.bench [--rounds N] [--json FILE] [-o json]     kraftpy alone
-    python -m tests.bench race [transactions | security] [--rounds N] [--only WORDS] [--into FILE]
+    python -m tests.bench race [PART] [--rounds N] [--only WORDS] [--into FILE]
                                                                    Apache Kafka and kraftpy in turn
     python -m tests.bench compare BEFORE.json AFTER.json           two saved runs
     python -m tests.bench partitions                               10,000 partitions on three nodes
@@ -22,7 +22,7 @@
     python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
-a third and a fourth part, `race transactions` and `race security`, and is of all rows unless
+three more parts, `race transactions`, `race security` and `race share`, and is of all rows unless
 `--only` names some by a part of their names (`--only "offset commits"`, several times if need be);
 five rounds of all of it take two hours and a half. `--into` puts its tables into a document,
 between the lines that mark the place there.
@@ -67,6 +67,7 @@ from tests.bench import (
     rows,
     saturation,
     security_rows,
+    share_rows,
     spark,
     starts,
     transaction_costs,
@@ -109,7 +110,8 @@ MODES = [
 ]
 TRANSACTIONS = "transactions"
 SECURITY = "security"
-NAMED = (TRANSACTIONS, SECURITY)
+SHARE = "share"
+NAMED = (TRANSACTIONS, SECURITY, SHARE)
 """Parts of a race that have a name, and no count of nodes."""
 
 
@@ -246,6 +248,7 @@ def parts() -> dict[str, Part]:
         "nodes 3": Part(rows.for_three(), three, of_three),
         TRANSACTIONS: Part(transaction_rows.rows(), three),
         SECURITY: Part(security_rows.rows(), secured),
+        SHARE: Part(share_rows.rows(), three),
     }
 
 

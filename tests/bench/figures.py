@@ -133,6 +133,18 @@ _LEASES = (
     _less("share coordinator: takes in 4,000 batches", "ms", 5),
 )
 
+_SHARES = (
+    *(
+        _per_second(f"RF 3: share group, {members} on one partition, 1 KB", "records/s", 1.0, 1.5)
+        for members in ("1 member", "8 members")
+    ),
+    Figure("RF 3: acknowledge to answer, p50", "ms", False, None, None, 1.0, 0.7),
+    *(
+        _less(f"RF 3: {which} killed, deliveries flow", "s", 2.0, 1.0)
+        for which in ("leader", "share coordinator")
+    ),
+)
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -236,6 +248,7 @@ FIGURES = {
         *_SECURITY,
         *_COOPERATIVE,
         *_LEASES,
+        *_SHARES,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from kraftpy.protocol import messages
@@ -212,8 +213,8 @@ def begin(
     wire: Wire, group: str, *partitions: Partition, start: int = EARLIEST, state_epoch: int = 0
 ) -> None:
     """Has the state of a group's partitions kept, at its coordinators."""
-    for partition in partitions:
-        _until(lambda partition=partition: _begun(wire, group, partition, start, state_epoch))
+    for each in partitions:
+        _until(partial(_begun, wire, group, each, start, state_epoch))
 
 
 def _until(attempt: Callable[[], int]) -> None:

@@ -227,5 +227,5 @@ def test_a_document_takes_the_table_of_each_part_in_its_place(
 
 def test_the_document_has_the_places() -> None:
     document = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
-    for part in ("nodes 1", "nodes 3", "transactions"):
+    for part in ("nodes 1", "nodes 3", "transactions", "security", "share"):
         assert "make race" in report.place_in(document, part)
