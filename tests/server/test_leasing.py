@@ -14,6 +14,7 @@ from kraftpy.client.consumer import Consumer
 from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.group import GroupTimes
 from kraftpy.client.producer import Producer
+from kraftpy.client.transactional_producer import TransactionalProducer
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.testing import Broker
 from tests.server.test_sharing import Group, Reader, group_on
@@ -163,6 +164,39 @@ async def test_without_auto_commit_what_isn_t_committed_comes_again(
         await group.start(Slow, assignors=LEASING, times=BRIEF)
         await group.until(lambda: {r.offset for _, r in group.seen} == set(range(6, 30)))
         await group.until_committed(30)
+
+
+async def test_transactions_claim_what_was_leased_and_what_is_aborted_comes_again(
+    broker: Broker, new_topic: NewTopic
+) -> None:
+    topic = new_topic(accept_range_fetch="true")
+    options = {"assignors": LEASING, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    async with (
+        Cluster(broker.bootstrap) as cluster,
+        Consumer(cluster, group_id=topic, **options) as consumer,
+        TransactionalProducer(cluster, topic) as producer,
+        asyncio.timeout(30),
+    ):
+        await send(cluster, topic, 30)
+        consumer.subscribe([topic])
+
+        async def take(count: int) -> list[int]:
+            found: list[ConsumerRecord] = []
+            while len(found) < count:
+                found += await consumer.poll(100, max_records=count - len(found))
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction(None, consumer.group_metadata)
+            return [record.offset for record in found]
+
+        assert await take(10) == list(range(10))
+        await producer.commit_transaction()
+        assert await consumer.committed([(topic, 0)]) == {(topic, 0): 10}
+        assert await take(15) == list(range(10, 25))
+        await producer.abort_transaction()
+        consumer.rewind()
+        assert await take(20) == list(range(10, 30))
+        await producer.commit_transaction()
+        assert await consumer.committed([(topic, 0)]) == {(topic, 0): 30}
 
 
 async def polled(consumer: Consumer) -> None:
