@@ -10,7 +10,9 @@ that was never leased) each record is Available, Acquired, Acknowledged or Archi
   transition, and neither dealt nor timed out. If its write fails, it is Acquired again, or
   Available if its time is over. Leases are not written: the next leader deals them again, as it
   deals whatever lies between the runs that were written.
-* A change's start offset passes only what has been written, and what this change says itself.
+* A change's start offset passes only what has been written, and what this change says itself. So
+  of two on their way neither knows of the other: when none is left, the start, and how much is
+  finished above it, are said once more, unless that was said last.
 * An acknowledgement is judged as a whole for the partition: one offset that isn't its member's
   refuses it all. Below the start offset all is well, whatever it says.
 * What the log doesn't have any more is archived: compaction took it, or its start has passed it.
@@ -94,6 +96,7 @@ class LeaseTable:
         self._runs = Runs(start_offset)
         self._finished_count = 0
         self._keeps_start = is_new
+        self._said: tuple[int, int] | None = None
         self._number = 1
         self._open: list[StateBatch] = []
         self._in_flight: dict[int, tuple[int, int]] = {}  # from where to where they are
@@ -322,6 +325,7 @@ class LeaseTable:
             if state >= ACKNOWLEDGED
         )
         finished = self._finished_count + more - (start - passed)
+        self._said = start, finished
         return Change(
             number,
             start,
@@ -354,6 +358,8 @@ class LeaseTable:
                 self._finished_count += last - first + 1
         runs.put_all(pieces)
         self._pass_finished()
+        if not (self._in_flight or self._open):
+            self._keeps_start = self._said != (runs.start, self._finished_count)
 
     def failed(self, number: int, now_ms: int) -> None:
         """The change is not written and won't be."""

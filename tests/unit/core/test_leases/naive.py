@@ -52,6 +52,8 @@ class NaiveTable:
         self.number = 1
         self.open: list[int] = []
         self.in_flight: dict[int, list[int]] = {}
+        self.said = (start, 0)
+        self.says_again = False
 
     def grow(self, end: int) -> None:
         for offset in range(self.end, end):
@@ -167,8 +169,9 @@ class NaiveTable:
 
     def take_change(self) -> tuple[int, int, int, dict[int, tuple[int, int]]] | None:
         """Number, start offset, finished count, and state and deliveries of each offset."""
-        if not self.open:
+        if not self.open and not self.says_again:
             return None
+        self.says_again = False
         number, self.number = self.number, self.number + 1
         offsets, self.open = self.open, []
         self.in_flight[number] = offsets
@@ -181,6 +184,7 @@ class NaiveTable:
         while start < self.end and is_finished(self.cells[start]):
             start += 1
         finished = sum(is_finished(self.cells[offset]) for offset in range(start, self.end))
+        self.said = start, finished
         written: dict[int, tuple[int, int]] = {}
         for offset in offsets:
             cell = self.cells.get(offset)
@@ -194,6 +198,9 @@ class NaiveTable:
             if cell is not None and cell.change == number and cell.target is not None:
                 cell.settle(cell.target)
         self.pass_finished()
+        if not self.open and not self.in_flight:
+            finished = sum(each.state.is_finished for each in self.cells.values())
+            self.says_again = self.said != (self.start, finished)
 
     def failed(self, number: int, now_ms: int) -> None:
         for offset in self.in_flight.pop(number):

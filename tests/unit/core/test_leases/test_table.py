@@ -341,3 +341,24 @@ def test_limits_say_from_when_on_a_run_is_dealt_with_care() -> None:
         5,
         5,
     ]
+
+
+def test_what_overlapping_changes_say_of_the_start_is_said_once_more_when_they_are_written() -> (
+    None
+):
+    """Neither knows whether the other one will be: the coordinator would count wrongly for good."""
+    leases = Leases((0, 9))
+    leases.acquire()
+    leases.say(0, 4, ACCEPT)
+    first = leases.take()
+    leases.say(5, 9, ACCEPT)
+    second = leases.take()
+    assert (first.start_offset, first.finished_count) == (5, 0)
+    assert (second.start_offset, second.finished_count) == (0, 5)
+    leases.table.committed(first.number)
+    assert not leases.table.has_change
+    leases.table.committed(second.number)
+    last = leases.write()
+    assert (last.start_offset, last.finished_count, last.batches) == (10, 0, ())
+    assert not leases.table.has_change
+    assert leases.table.is_quiet

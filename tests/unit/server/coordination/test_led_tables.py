@@ -86,6 +86,25 @@ async def test_what_is_acknowledged_in_a_turn_is_one_write_and_answered_when_it_
     assert group.say(7, 7, RENEW) is E.NONE
 
 
+async def test_what_writes_that_overlapped_said_of_the_start_is_written_when_none_is_left() -> None:
+    broker = FakeBroker()
+    group = Group(broker, 10)
+    await group.opened()
+    group.deal()
+    kept = broker.share_persister
+    held: asyncio.Future[E] = broker.loop.create_future()
+    kept.writes, kept.says = [], [held]
+    first = group.say(0, 4, ACCEPT)
+    await until(lambda: kept.writes)
+    second = group.say(5, 9, ACCEPT)
+    assert await second is E.NONE
+    held.set_result(E.NONE)
+    assert await first is E.NONE
+    await until(lambda: len(kept.writes) == 3)
+    said = [(each.start_offset, each.finished_count) for each in kept.writes]
+    assert said == [(5, 0), (0, 5), (10, 0)]
+
+
 async def test_what_has_an_unknown_outcome_is_written_until_it_is_known() -> None:
     broker = FakeBroker()
     group = Group(broker, 10)
