@@ -11,7 +11,7 @@ from kraftpy.client.admin import GROUP_RESOURCE
 from kraftpy.client.cluster import Cluster as Clients
 from kraftpy.testing import Cluster
 from tests.replication.support import leader_of
-from tests.waiting import TIMEOUT_S
+from tests.waiting import TIMEOUT_S, until
 
 RECORDS = 300
 PARTITIONS = 3
@@ -78,6 +78,7 @@ async def test_nothing_accepted_comes_again_when_a_leader_is_killed(
         await reader.read(until_from=0, judged=False)
         await asyncio.to_thread(three.pause, killed)
         committing = asyncio.create_task(reader.commit())
+        await until(lambda: consumer._fetching._sessions[killed].in_flight)
         await asyncio.to_thread(three.kill, killed)
         refusals = await committing
         assert str(refusals[topic, 0]).endswith("whether what was said counts isn't known")
