@@ -111,6 +111,12 @@ class Authority:
             .not_valid_before(now - 30 * _DAY)
             .not_valid_after(now + days * _DAY)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            # What Python 3.13 and later want to find (X509_STRICT).
+            .add_extension(x509.KeyUsage(True, *[False] * 4, is_authority, *[False] * 3), True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
+            )
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
