@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TORTURE := kill,kill-majority,kill-all,stop,pause,pause-majority,pause+kill,partition,partition-reset,partition-bridge,partition-pair-one-way,partition-pair-reset
 
-.PHONY: help install wheel demo cooperative report quorum test test-all check docs bench race conformance reference consistency spark streams franz broken dashboards torture groups simulate clean
+.PHONY: help install wheel demo cooperative report quorum test test-all check docs bench race conformance reference consistency spark streams connect franz broken dashboards torture groups simulate clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -86,8 +86,11 @@ spark: $(BIN)/.group-spark  ## Spark on a broker, its own Kafka connector beside
 	@echo "and by the tests: a task that fails, the driver, a worker or a broker killed at each stage loses nothing and"
 	@echo "has nothing twice; streams go on from every point; both doors give the same; an audit names what was planted"
 
-streams: $(BIN)/.group-test  ## a Kafka Streams application with exactly_once_v2, through restarts and kill -9 of brokers (two minutes; ARGS="--rounds 3" for more, ARGS=--kafka with Apache Kafka; needs Java 17 and Maven)
+streams: $(BIN)/.group-test  ## a Kafka Streams application with exactly_once_v2, through restarts and kill -9 of brokers (two minutes; ARGS="--rounds 3" for more, ARGS=--at-least-once, ARGS=--kafka with Apache Kafka; needs Java 17 and Maven)
 	$(BIN)/python -m tests.streams $(ARGS)
+
+connect: $(BIN)/.group-test  ## Kafka Connect (exactly once, file to topic to file) while nodes and the worker are killed, and MirrorMaker 2 both ways (three minutes; ARGS=--kafka with Apache Kafka as its other cluster; needs Java 17 and Maven)
+	$(BIN)/python -m tests.connect $(ARGS)
 
 franz: $(BIN)/.group-test  ## franz-go's own tests of share groups, groups and transactions against three nodes (two minutes; ARGS="--records 500000" for more, ARGS=--kafka with Apache Kafka; needs Go)
 	$(BIN)/python -m tests.franz $(ARGS)

@@ -33,6 +33,7 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache"
 JARS = CACHE / "kafka" / "jars"
 BROKER_JARS = CACHE / "kafka" / "broker-jars"
 STREAMS_JARS = CACHE / "streams" / "jars"
+CONNECT_JARS = CACHE / "connect" / "jars"
 OLD_CLIENT_VERSION = "0.10.2.2"
 OLD_CLIENT_JARS = CACHE / "old-client" / "jars"
 
@@ -121,6 +122,15 @@ def fetch_streams_jars() -> Path:
     """Copy the jars of Kafka Streams into the cache unless they are there; returns their folder."""
     pom = _pom(f"org.apache.kafka:kafka-streams:{TOOLS_VERSION}")
     return fetch_jars_of(pom, STREAMS_JARS, f"Kafka Streams {TOOLS_VERSION}")
+
+
+@functools.cache
+def fetch_connect_jars() -> Path:
+    """Copy the jars of Kafka Connect, its file connectors, and MirrorMaker 2; their folder."""
+    kafka = "org.apache.kafka"
+    names = ("connect-runtime", "connect-file", "connect-mirror")
+    pom = _pom(*(f"{kafka}:{name}:{TOOLS_VERSION}" for name in names))
+    return fetch_jars_of(pom, CONNECT_JARS, f"Kafka Connect {TOOLS_VERSION}")
 
 
 @functools.cache

@@ -25,6 +25,7 @@ NEEDY = {
     "reference": (["-m", "tests.apache_kafka", "true"], [JAVA, MAVEN]),
     "spark": (["-c", "from tests.spark import conftest; conftest.prepare()"], [JAVA, MAVEN]),
     "streams": (["-m", "tests.streams"], [JAVA, MAVEN]),
+    "connect": (["-m", "tests.connect"], [JAVA, MAVEN]),
     "franz": (["-m", "tests.franz"], ["apt-get install golang-go"]),
     "groups": (["-m", "tests.consistency.groups", "--clients", "java"], [JAVA, MAVEN]),
     "consistency ARGS=--apache": (["-m", "tests.consistency", "--apache"], [JAVA, MAVEN]),

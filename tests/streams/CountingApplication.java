@@ -8,11 +8,11 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Counts the records of a topic by the first word of their values, exactly once.
+ * Counts the records of a topic by the first word of their values.
  *
  * <p>Each record is written to a topic of Streams' own, by that word, and counted out of that; every
- * change of a count is written. Arguments: bootstrap, application id, state folder, source, target.
- * It prints its state whenever that changes, and ends with its stdin.
+ * change of a count is written. Arguments: bootstrap, application id, state folder, source, target,
+ * processing guarantee. It prints its state whenever that changes, and ends with its stdin.
  */
 public final class CountingApplication {
   public static void main(String[] arguments) throws Exception {
@@ -27,7 +27,7 @@ public final class CountingApplication {
     properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
     properties.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
     properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[2]);
-    properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+    properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[5]);
     properties.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
     properties.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
     properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
