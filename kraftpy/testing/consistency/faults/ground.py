@@ -119,6 +119,8 @@ class Ground:
         logs = [f"{topic}-*/*.log" for topic in (OFFSETS_TOPIC, SHARE_STATE_TOPIC)]
         for node in self.cluster.nodes.values():
             for path in (path for log in logs for path in node.log_dir.glob(log)):
+                if not path.parent.name.rpartition("-")[2].isdigit():
+                    continue  # a replica that was damaged, and put aside
                 with contextlib.suppress(OSError):  # it may be compacted away meanwhile
                     stat = path.stat()
                     if stat.st_size:
