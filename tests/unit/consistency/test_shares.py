@@ -224,6 +224,18 @@ def test_who_had_all_and_was_replaced_may_go_on_for_a_while() -> None:
     assert "processed-anew" in wrong([*story(), *after, did(12_520, 6, 6)])
 
 
+@pytest.mark.parametrize(("epoch", "anew"), [(5, False), (7, True)])
+def test_who_hears_late_of_having_all_may_have_been_replaced_before(epoch: int, anew: bool) -> None:
+    """It stood still with the answer before it: by then others had been given the partition."""
+    after = [
+        given(6400, 6, LOW, 6),
+        at(12_500, 5, "frozen", ms=6190),
+        at(12_505, 5, "assigned", keys=["t-0"], epoch=epoch, member="m5"),
+        at(12_510, 5, "processed", key="t-0", first=6, last=6),
+    ]
+    assert ("processed-anew" in wrong([*story(), *after])) is anew
+
+
 @pytest.mark.parametrize(("heard", "clash"), [(100, False), (2000, True)])
 def test_who_stands_still_amid_a_join_was_silent_before(heard: int, clash: bool) -> None:
     """It keeps its slices while it joins, and sends no heartbeats then."""

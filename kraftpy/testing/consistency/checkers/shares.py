@@ -85,6 +85,7 @@ class _Given(NamedTuple):
     process: int
     came: bool
     whole: bool
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -153,7 +154,13 @@ class SharesChecker:
                 for key, slices in slices_of(value).items():
                     all_of_it = came and slices == WHOLE
                     self._place(value["group"], key).given.append(
-                        _Given(operation.invoked_ns, operation.process, came, all_of_it)
+                        _Given(
+                            operation.invoked_ns,
+                            operation.process,
+                            came,
+                            all_of_it,
+                            value.get("epoch", -1),
+                        )
                     )
             case "claim":
                 for key, records in operation.asked["records"].items():
@@ -349,13 +356,19 @@ class _Judge:
         return found
 
     def _may_go_on(self, processed: _Processed) -> bool:
-        """Whether a member had all of the partition, and was replaced, maybe without knowing it."""
+        """Whether a member had all of the partition, and was replaced, maybe without knowing it.
+
+        One that stood still may hear of what it was given after others were given it.
+        """
         before = [each for each in self._place.given if each.at_ns < processed.at_ns]
         mine = [each for each in before if each.process == processed.process]
         return (
             bool(mine)
             and mine[-1].whole
-            and any(each.came and each.at_ns > mine[-1].at_ns for each in before)
+            and any(
+                each.came and (each.at_ns > mine[-1].at_ns or each.epoch > mine[-1].epoch)
+                for each in before
+            )
         )
 
     def _judge_end(self, reads: Sequence[_Read]) -> None:
