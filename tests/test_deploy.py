@@ -24,6 +24,7 @@ import yaml
 
 from kraftpy.cli.app import app
 from kraftpy.core.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, parse_properties
+from kraftpy.core.config.group_resource import GROUP_SETTINGS
 from kraftpy.events import EVENTS
 from kraftpy.metrics.catalog import CATALOG
 from kraftpy.metrics.exporter import HEALTH_TIMEOUT_S
@@ -165,8 +166,9 @@ def test_settings_of_the_guide_exist() -> None:
     }
     dotted |= set(re.findall(r"-c ([a-z.]+)=", text))
     assert len(dotted) > 15
-    others = {"max.poll.interval.ms", "transaction.version"}  # a client's setting, a feature
-    assert not dotted - set(BROKER_SETTINGS) - set(TOPIC_SETTINGS) - others
+    # Settings of clients, and a feature.
+    others = {"max.poll.interval.ms", "max.poll.records", "transaction.version"}
+    assert not dotted - {*BROKER_SETTINGS, *TOPIC_SETTINGS, *GROUP_SETTINGS} - others
 
 
 @pytest.mark.parametrize(("where", "text"), properties_files())

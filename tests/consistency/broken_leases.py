@@ -16,14 +16,14 @@ _SHORTLY_MS = 10
 
 def lease_twice() -> None:
     """A lease is over before its time, and the record somebody else's."""
-    begin = table._Dealer.__init__
+    begin = table.Dealer.__init__
 
     def begin_shortly(
         self: Any, of: LeaseTable, member: str, demand: Any, deadline_ms: int
     ) -> None:
         begin(self, of, member, demand, deadline_ms - of.limits.lock_ms + _SHORTLY_MS)
 
-    table._Dealer.__init__ = begin_shortly  # type: ignore[method-assign]
+    table.Dealer.__init__ = begin_shortly  # type: ignore[method-assign]
 
 
 def ack_unpersisted() -> None:

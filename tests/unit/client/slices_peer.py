@@ -76,8 +76,8 @@ class SlicesPeer(Peer):
         if KEY_RANGES_TAG in tags:
             assert self.features, "a broker without the feature was asked for slices"
             wanted = decode_ranges(tags[KEY_RANGES_TAG], KEY_RANGES_MAX)
-        begin = partition.fetch_offset // BATCH * BATCH
-        end = min(begin + BATCH, len(self.keys))
+        begin = partition.fetch_offset
+        end = min(begin // BATCH * BATCH + BATCH, len(self.keys))
         kinds = messages.FetchResponse
         data = kinds.PartitionData(
             partition_index=0,
