@@ -23,7 +23,7 @@ _LONGEST += [
     _ROOT / "conformance" / f"test_{name}.py"
     for name in (
         *("consistency", "transactional_clients", "transactions_killed", "java_groups"),
-        *("kafka_tools", "kafka_quotas", "classic_groups"),
+        *("kafka_tools", "kafka_quotas", "classic_groups", "zookeeper_sync"),
     )
 ]
 """Those that take about a minute, or more."""

@@ -14,7 +14,7 @@ from tests.simulation.guards import assert_caught
 from tests.simulation.leased import LeasedWorld, simulate_leased
 from tests.simulation.world import play
 
-SEEDS = range(1, 9)
+SEEDS = range(1, 5)
 SEARCH_MAX = 40
 
 Removal = tuple[object, str, Callable[..., Any]]
