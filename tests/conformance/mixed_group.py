@@ -7,12 +7,14 @@ process that is killed does: what it has processed since its last commit isn't c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer as StockConsumer
 from confluent_kafka import TopicPartition
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer
@@ -127,10 +129,15 @@ class OldMember(_Member):
     def _register(self) -> None:
         root = f"/consumers/{self._group}"
         name = f"host-{min(self.partitions)}"
-        self._zookeeper.create(f"{root}/ids/{name}", b"{}", ephemeral=True, makepath=True)
+        self._hold(f"{root}/ids/{name}", b"{}")
         for number in self.partitions:
-            owner = f"{root}/owners/{self._topic}/{number}"
-            self._zookeeper.create(owner, name.encode(), ephemeral=True, makepath=True)
+            self._hold(f"{root}/owners/{self._topic}/{number}", name.encode())
+
+    def _hold(self, path: str, content: bytes) -> None:
+        """Also where the one before had it, and its session isn't over, as ZooKeeper was killed."""
+        with contextlib.suppress(NoNodeError):
+            self._zookeeper.delete(path)
+        self._zookeeper.create(path, content, ephemeral=True, makepath=True)
 
     def _node(self, partition: int) -> str:
         return f"/consumers/{self._group}/offsets/{self._topic}/{partition}"
