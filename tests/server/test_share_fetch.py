@@ -296,7 +296,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_are_wanted(broker: Broker, group: Gr
         produce(other, group.topic, values("b"))
         began_s = time.monotonic()
         assert ann.fetch(min_bytes=4_000, wait_ms=300)[group.partition].runs == [(2, 2, 1)]
-        assert time.monotonic() - began_s >= 0.3
+        assert time.monotonic() - began_s >= 0.29  # timers may be a moment early
 
 
 @pytest.mark.parametrize(

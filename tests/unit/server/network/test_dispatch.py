@@ -192,4 +192,5 @@ async def test_who_leaves_at_once_leaves_no_coroutine_behind() -> None:
         del waiting
         gc.collect()
     assert not begun
-    assert not found
+    # What other tests have left to the collector has warnings of its own.
+    assert not [each for each in found if issubclass(each.category, RuntimeWarning)]
