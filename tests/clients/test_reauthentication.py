@@ -38,20 +38,29 @@ def broker() -> Iterator[Broker]:
 
 
 class Until:
-    """Goes on until the broker's log says something of a client."""
+    """Goes on until the broker's log says something of a client, and all has come."""
 
-    def __init__(self, broker: Broker, wanted: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        wanted: Callable[[str], bool],
+        has_all: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._broker = broker
+        self._has_all = has_all
         self._wanted = wanted
         self._deadline_s = time.monotonic() + TIMEOUT_S
 
     def __iter__(self) -> Iterator[bytes]:
         number = 0
-        while not any(map(self._wanted, self._broker.log_path.read_text().splitlines())):
+        while not (self._has_all() and self._is_told()):
             assert time.monotonic() < self._deadline_s, "the broker's log has nothing of it"
             yield b"%d" % number
             number += 1
             time.sleep(0.05)
+
+    def _is_told(self) -> bool:
+        return any(map(self._wanted, self._broker.log_path.read_text().splitlines()))
 
 
 def again(client: str) -> Callable[[str], bool]:
@@ -84,8 +93,8 @@ def confluent(broker: Broker) -> None:
     consumer.subscribe(["confluent"])
     got: list[Any] = []
     try:
-        for _ in Until(broker, again("c-in")):
-            got += [each.value() for each in consumer.consume(1000, 0.1)]
+        for _ in Until(broker, again("c-in"), lambda: len(got) >= len(sent)):
+            got.extend(each.value() for each in consumer.consume(1000, 0.1))
     finally:
         consumer.close()
     assert got == sent
@@ -112,8 +121,8 @@ def kafka_python(broker: Broker) -> None:
     )
     got: list[bytes] = []
     try:
-        for _ in Until(broker, again("k-in")):
-            got += [each.value for some in consumer.poll(100).values() for each in some]
+        for _ in Until(broker, again("k-in"), lambda: len(got) >= len(sent)):
+            got.extend(each.value for some in consumer.poll(100).values() for each in some)
     finally:
         consumer.close()
     assert got == sent
