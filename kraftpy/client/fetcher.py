@@ -367,11 +367,12 @@ class Fetcher:
         try:
             ranges = acquired_in(name, data, asked.ledger, asked.done)
             leased = None if ranges is None else asked.ledger.acquired(ranges, asked.until_s)
-            if leased is None:
+            if ranges is None or leased is None:
                 return
             records = data.records or b""
             aborted = aborted_of(data) if self._isolation == READ_COMMITTED else ()
-            batches, _ = _batches(records, leased.spans[0][0], Admission(aborted))
+            # What is in hand comes again, behind an answer that was lost: it's due here, too.
+            batches, _ = _batches(records, min(ranges)[0], Admission(aborted))
         except DecodeError as error:
             asked.ledger.rewind()
             failures.append(_corrupt(name, asked.ledger.position, error))

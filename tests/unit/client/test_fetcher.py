@@ -10,6 +10,7 @@ import pytest
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetcher
+from kraftpy.client.leases import FEATURE_LEVEL, LeaseLedger
 from kraftpy.client.offsets import (
     EARLIEST,
     LATEST,
@@ -19,6 +20,12 @@ from kraftpy.client.offsets import (
 )
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.protocol.extensions import (
+    ACQUIRED_TAG,
+    COOPERATIVE_FEATURE,
+    Cooperation,
+    encode_ranges,
+)
 from kraftpy.protocol.records import EndTxnMarker, build_end_txn_marker
 
 from .peer import HANG_UP, Peer, batch, fetch_response, list_offsets_answer, running
@@ -359,3 +366,27 @@ def test_a_partition_without_leader_holds_up_no_other() -> None:
         assert await values(fetcher, 1) == [b"a"]
 
     fetch(peer, {T0: 0, ("t", 1): 0}, work)
+
+
+def test_leases_that_come_again_behind_a_lost_answer_are_taken_once() -> None:
+    peer = Peer({"t": 1})
+    peer.features[COOPERATIVE_FEATURE] = FEATURE_LEVEL
+
+    def leasing(last: int, records: bytes) -> Any:
+        answer = fetch_response({T0: records})
+        answer.responses[0].partitions[0]._tags = {ACQUIRED_TAG: encode_ranges([(0, last)])}
+        return answer
+
+    first, second = batch(0, b"a", b"b"), batch(2, b"c", b"d")
+    answers = iter([leasing(1, first), HANG_UP, leasing(3, first + second)])
+    peer.answers[ApiKey.FETCH] = lambda request: next(answers, fetch_response({}))
+
+    async def work(fetcher: Fetcher) -> None:
+        ledger = fetcher.ledgers[T0] = LeaseLedger()
+        ledger.add([], 0)
+        fetcher.cooperation = Cooperation("g", "ann", 1, 6000)
+        assert await values(fetcher, 2) == [b"a", b"b"]
+        assert ledger.turn().position == 2
+        assert await values(fetcher, 2) == [b"c", b"d"]
+
+    fetch(peer, {T0: 0}, work, ahead=False)
