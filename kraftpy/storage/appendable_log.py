@@ -169,7 +169,7 @@ class AppendableLog(ReadableLog):
         self._latest_epoch = leader_epochs.latest
         self._epoch_file_lock = threading.Lock()
         self._sealed_unflushed = unflushed
-        self.start_watchers: tuple[Callable[[], None], ...] = ()
+        self.start_watchers: dict[Callable[[], None], None] = {}
         self.stored = stored
         self._folder_unsynced = self._parent_unsynced = False
         self._generation = 0

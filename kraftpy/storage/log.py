@@ -213,7 +213,7 @@ class Log(AppendableLog):
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
         self.producers.advance_log_start(offset)
-        for moved in self.start_watchers:
+        for moved in list(self.start_watchers):
             moved()
         return True
 

@@ -141,7 +141,7 @@ class LedTable:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         partition.fetches.add(self._partition_moved)
-        partition.log.start_watchers += (self._wake,)
+        partition.log.start_watchers[self._wake] = None
         self._start(self._open())
 
     def __str__(self) -> str:
@@ -468,8 +468,7 @@ class LedTable:
             self._timer.cancel()
             self._timer = None
         self.partition.fetches.remove(self._partition_moved)
-        log_ = self.partition.log
-        log_.start_watchers = tuple(each for each in log_.start_watchers if each != self._wake)
+        self.partition.log.start_watchers.pop(self._wake, None)
         told, self._told = self._told, []
         for each in self._writing.values():
             told += each

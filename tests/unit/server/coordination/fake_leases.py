@@ -37,7 +37,7 @@ class FakeLog:
         self.size = 0
         self.log_start_offset = self.log_end_offset = 0
         self.aborted: list[CompletedTransaction] = []
-        self.start_watchers: tuple[Callable[[], None], ...] = ()
+        self.start_watchers: dict[Callable[[], None], None] = {}
         self.reads = 0
 
     @property

@@ -237,12 +237,12 @@ async def test_a_log_start_that_moves_wakes_who_waits() -> None:
     assert group.deal("ben") == []
     woken.clear()
     log.log_start_offset = 10
-    for moved in log.start_watchers:
+    for moved in list(log.start_watchers):
         moved()
     await until(lambda: woken)
     assert group.deal("ben") == [(100, 109, 1)]
     await broker.leases.close()
-    assert log.start_watchers == ()
+    assert log.start_watchers == {}
 
 
 async def test_records_that_are_given_up_are_told_of() -> None:
