@@ -56,9 +56,15 @@ class Session:
 
     def __init__(self, bootstrap: str) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        threading.Thread(target=self._serve, daemon=True).start()
         self._bootstrap = bootstrap
         self.cluster = self.run(self._open())
+
+    def _serve(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     async def _open(self) -> Cluster:
         return Cluster(self._bootstrap, request_timeout_ms=_TIMEOUT_MS, security=secured.own())
