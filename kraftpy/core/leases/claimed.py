@@ -74,9 +74,9 @@ class ClaimedTable(LeaseTable):
         """What the member has a lease on, from this offset on."""
         runs = self._runs
         found: list[Range] = []
-        for index in runs.between(offset, runs.end):
+        for index in runs.having(ACQUIRED, max(runs.index_of(offset), 0)):
             first, last = max(runs.firsts[index], offset), runs.last_of(index)
-            if runs.states[index] == ACQUIRED and runs.members[index] == member and last >= first:
+            if runs.members[index] == member and last >= first:
                 if found and found[-1][1] + 1 == first:
                     first = found.pop()[0]
                 found.append((first, last))

@@ -7,13 +7,12 @@ over what is said and the runs that it's said of, as there may be thousands of b
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from kraftpy.core.leases.runs import ACQUIRED, Runs
 from kraftpy.core.leases.terms import Acknowledgement, AcknowledgeType
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 # Nobody holds so many runs; a request may name more of them.
 ACKNOWLEDGEMENTS_MAX = 10_000
@@ -30,32 +29,34 @@ def judge(
     """Adds to `said`, ascending, what is to be done if there is no error."""
     if len(acknowledgements) > ACKNOWLEDGEMENTS_MAX:
         return ErrorCode.INVALID_REQUEST
-    firsts, states, members = runs.firsts, runs.states, runs.members
-    start, end = runs.start, runs.end
-    before, index, next_first = -1, -1, start
-    for first, last, types in acknowledgements:
+    states, members = runs.states, runs.members
+    try:
+        for at, last, index, (first, _, types) in runs.parts(_sensible(acknowledgements, runs.end)):
+            if states[index] != ACQUIRED or members[index] != member:
+                return ErrorCode.INVALID_RECORD_STATE
+            if len(types) == 1:
+                said.append((at, last, index, types[0]))
+            else:
+                said.extend(_by_type(at, index, types[at - first : last + 1 - first]))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _sensible(acknowledgements: Sequence[Acknowledgement], end: int) -> Iterator[Acknowledgement]:
+    """These, one by one: they ascend below `end`. Raises KafkaError."""
+    before = -1
+    for each in acknowledgements:
+        first, last, types = each
         if (
             first <= before
             or last < first
             or last >= end
             or not _are_known(types, last - first + 1)
         ):
-            return ErrorCode.INVALID_REQUEST
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         before = last
-        at = first if first > start else start
-        while at <= last:
-            if at >= next_first:
-                index = bisect_right(firsts, at, index + 1) - 1
-                next_first = firsts[index + 1] if index + 1 < len(firsts) else end
-            if states[index] != ACQUIRED or members[index] != member:
-                return ErrorCode.INVALID_RECORD_STATE
-            until = next_first if next_first <= last else last + 1
-            if len(types) == 1:
-                said.append((at, until - 1, index, types[0]))
-            else:
-                said.extend(_by_type(at, index, types[at - first : until - first]))
-            at = until
-    return ErrorCode.NONE
+        yield each
 
 
 def _are_known(types: Sequence[int], count: int) -> bool:

@@ -122,6 +122,13 @@ class Runs:
             start, bisect_left(self.firsts, last + 1, start) if last < self.end else len(self)
         )
 
+    def having(self, state: int, index: int = 0) -> Iterator[int]:
+        """The runs in this state, from this one on; they stay as they are meanwhile."""
+        states = self.states
+        while (index := states.find(state, index)) >= 0:
+            yield index
+            index += 1
+
     def parts(self, ranges: Iterable[T]) -> Iterator[tuple[int, int, int, T]]:
         """Where these lie, which ascend: offsets of a run, first and last, its index, and of which.
 

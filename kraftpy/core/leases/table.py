@@ -218,27 +218,19 @@ class LeaseTable:
     def archive(self, first: int, last: int) -> None:
         """The log has none of these offsets for consumers; they are not above the end offset."""
         runs = self._runs
-        parts = self._having(first, last, AVAILABLE)
-        count = sum([part_last - part_first + 1 for part_first, part_last, _ in parts])
-        runs.put_all([(*part[:2], _FINISHED[ARCHIVED]) for part in parts])
+        pieces: list[Piece] = [
+            (part_first, part_last, _FINISHED[ARCHIVED])
+            for part_first, part_last, index, _ in runs.parts([(first, last)])
+            if runs.states[index] == AVAILABLE
+        ]
+        count = sum([part_last - part_first + 1 for part_first, part_last, _ in pieces])
+        runs.put_all(pieces)
         if last >= runs.end:
             count += last - runs.end + 1
             runs.append(last, ARCHIVED)
         self._finished_count += count
         self.numbers.archived[NOT_IN_LOG] += count
         self._pass_finished()
-
-    def _having(self, first: int, last: int, state: int) -> list[tuple[int, int, int]]:
-        """The parts of this range that are in this state, each with its run."""
-        runs = self._runs
-        first = max(first, runs.start)
-        if first > last or first >= runs.end:
-            return []
-        return [
-            (max(runs.firsts[index], first), min(runs.last_of(index), last), index)
-            for index in runs.between(first, last)
-            if runs.states[index] == state
-        ]
 
     # -- acknowledging
 
@@ -399,9 +391,7 @@ class LeaseTable:
         pieces: list[Piece] = []
         count = 0
         self._deadline_ms = None
-        for index, state in enumerate(runs.states):
-            if state != ACQUIRED:
-                continue
+        for index in runs.having(ACQUIRED):
             deadline_ms = runs.deadlines[index]
             if deadline_ms <= now_ms:
                 first, last = runs.firsts[index], runs.last_of(index)
@@ -428,8 +418,8 @@ class LeaseTable:
                 runs.last_of(index),
                 (AVAILABLE, runs.deliveries[index] - 1, "", 0, 0),
             )
-            for index, state in enumerate(runs.states)
-            if state == ACQUIRED and runs.members[index] == member
+            for index in runs.having(ACQUIRED)
+            if runs.members[index] == member
         ]
         return self._give_back(pieces, SESSION_ENDED)
 
