@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Runs
-from kraftpy.core.leases.table import LeaseTable
+from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Piece, Row
+from kraftpy.core.leases.table import FINISHED, LeaseTable
 from kraftpy.core.leases.terms import (
     Acknowledgement,
     AcknowledgeType,
@@ -30,13 +30,13 @@ from kraftpy.core.leases.terms import (
     Demand,
     LeaseLimits,
     ReadBatch,
-    StateBatch,
 )
 from kraftpy.protocol.errors import ErrorCode
 
 RUNS_MAX = 20_000
 """As many ranges as a coordinator keeps of a partition by default; a run takes some forty bytes."""
 
+_FREE: Row = (AVAILABLE, 0, "", 0, 0)
 _NO_LIMIT = 1 << 62
 _EVERYTHING = Demand(_NO_LIMIT, 0, False)
 
@@ -48,8 +48,7 @@ class ClaimedTable(LeaseTable):
     """See the module; `stable` and `claims` are what the group has done, in any order."""
 
     def __init__(self, stable: int, claims: Iterable[Range] = (), generation: int = -1) -> None:
-        done = [StateBatch(first, last, ACKNOWLEDGED, 0) for first, last in claims]
-        super().__init__(_limits(0), stable, done)
+        super().__init__(_limits(0), stable)
         self.generation = generation
         """The highest that anybody came with."""
         self._anew = False
@@ -58,6 +57,7 @@ class ClaimedTable(LeaseTable):
         self._asked: frozenset[int] = frozenset()
         self._asked_anew = False
         self._done_since: list[Range] = []
+        self.learn(stable, claims)
 
     # -- members
 
@@ -161,52 +161,31 @@ class ClaimedTable(LeaseTable):
 
     def learn(self, stable: int, claims: Iterable[Range]) -> None:
         """The group has done these, all below `stable`, and what was said since it was asked."""
-        rows = list(self._rows(stable))
-        runs = self._runs = Runs(stable)
-        finished = iter(_joined([*claims, *self._done_since]))
-        done = next(finished, None)
-        for last, state, member, deadline_ms, change in rows:
-            while runs.end <= last:
-                while done is not None and done[1] < runs.end:
-                    done = next(finished, None)
-                if done is not None and done[0] <= runs.end:
-                    runs.append(min(done[1], last), ACKNOWLEDGED)
-                    continue
-                until = last if done is None else min(done[0] - 1, last)
-                runs.append(until, state, int(state == ACQUIRED), member, deadline_ms)
-                if change:
-                    runs.changes[-1] = change
-        while done is not None:
-            if done[1] >= runs.end:
-                if done[0] > runs.end:
-                    runs.append(done[0] - 1, AVAILABLE)
-                runs.append(done[1], ACKNOWLEDGED)
-            done = next(finished, None)
+        runs, asked = self._runs, self._asked
+        runs.drop_below(stable)
+        runs.extend_down(stable, _FREE)
+        undone: list[Piece] = [
+            (runs.firsts[index], runs.last_of(index), _FREE)
+            for index, state in enumerate(runs.states)
+            if (state == ACKNOWLEDGED and self._asked_anew)
+            or (state >= IN_TRANSITION and runs.changes[index] in asked)
+        ]
+        runs.put_all(undone)
+        done = _joined([*claims, *self._done_since])
+        if done and done[-1][1] >= runs.end:
+            runs.append(done[-1][1], AVAILABLE)
+        finished = FINISHED[ACKNOWLEDGED]
+        runs.put_all(
+            [(max(first, stable), last, finished) for first, last in done if last >= stable]
+        )
         for number in self._asked:
             del self._in_flight[number]
         self._doubtful -= self._asked
         self._anew = self._anew and not self._asked_anew
         self._asked, self._asked_anew = frozenset(), False
         self._is_asking, self._done_since = False, []
-        self._finished_count = sum(
-            run.last + 1 - run.first for run in runs if run.state == ACKNOWLEDGED
-        )
+        self._finished_count = runs.counts().get(ACKNOWLEDGED, 0)
         self._pass_finished()
-
-    def _rows(self, stable: int) -> Iterator[tuple[int, int, str, int, int]]:
-        """The runs from `stable` on as they are if nothing of them is claimed: last, state, ..."""
-        runs = self._runs
-        if stable < runs.start:
-            yield runs.start - 1, AVAILABLE, "", 0, 0
-        for index, state in enumerate(runs.states):
-            last, change = runs.last_of(index), runs.changes[index]
-            if last < stable:
-                continue
-            is_kept = state == ACQUIRED or (state == ACKNOWLEDGED and not self._asked_anew)
-            if is_kept or (state >= IN_TRANSITION and change not in self._asked):
-                yield last, state, runs.members[index], runs.deadlines[index], change
-            else:
-                yield last, AVAILABLE, "", 0, 0
 
 
 def _limits(lock_ms: int, *, is_full: bool = False) -> LeaseLimits:

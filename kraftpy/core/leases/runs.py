@@ -279,6 +279,15 @@ class Runs:
                 setattr(other, name, getattr(self, name)[:])
         return other
 
+    def extend_down(self, offset: int, row: Row) -> None:
+        """Lets the offsets from this one to `start` be one run, or part of the first one."""
+        if offset >= self.start:
+            return
+        if self.firsts and self._equals(0, *row):
+            self.firsts[0] = offset
+        else:
+            self._replace(0, 0, [offset], [row])
+
     def drop_below(self, offset: int) -> None:
         """Forgets all offsets below this one; `end` is not below it then."""
         count = bisect_right(self.firsts, offset) - 1 if offset < self.end else len(self)

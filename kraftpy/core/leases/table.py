@@ -72,7 +72,7 @@ _TARGETS = {
 }
 """What a record is to be of which that is said."""
 
-_FINISHED = {state: (state, 0, "", 0, 0) for state in (ACKNOWLEDGED, ARCHIVED)}
+FINISHED = {state: (state, 0, "", 0, 0) for state in (ACKNOWLEDGED, ARCHIVED)}
 """What is put where nobody gets anything any more."""
 
 
@@ -219,7 +219,7 @@ class LeaseTable:
         """The log has none of these offsets for consumers; they are not above the end offset."""
         runs = self._runs
         pieces: list[Piece] = [
-            (part_first, part_last, _FINISHED[ARCHIVED])
+            (part_first, part_last, FINISHED[ARCHIVED])
             for part_first, part_last, index, _ in runs.parts([(first, last)])
             if runs.states[index] == AVAILABLE
         ]
@@ -346,7 +346,7 @@ class LeaseTable:
             if target == AVAILABLE:
                 pieces.append((first, last, (AVAILABLE, runs.deliveries[index], "", 0, 0)))
             else:
-                pieces.append((first, last, _FINISHED[target]))
+                pieces.append((first, last, FINISHED[target]))
                 self._finished_count += last - first + 1
         runs.put_all(pieces)
         self._pass_finished()
