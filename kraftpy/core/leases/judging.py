@@ -48,12 +48,7 @@ def _sensible(acknowledgements: Sequence[Acknowledgement], end: int) -> Iterator
     before = -1
     for each in acknowledgements:
         first, last, types = each
-        if (
-            first <= before
-            or last < first
-            or last >= end
-            or not _are_known(types, last - first + 1)
-        ):
+        if first <= before or not first <= last < end or not _are_known(types, last - first + 1):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         before = last
         yield each

@@ -227,7 +227,7 @@ class Runs:
                     rows.append(own)
                     said = own
                 if row != said:
-                    begins.append(max(first, at))
+                    begins.append(first if first > at else at)
                     rows.append(row)
                     said = row
                 if last >= end:

@@ -125,10 +125,13 @@ class ShareState:
 def _ascending(batches: Iterable[StateBatch]) -> Iterator[list[StateBatch]]:
     """These in parts that ascend; a leader's write is one, several that became one are several."""
     part: list[StateBatch] = []
+    before = -1
     for each in batches:
-        if part and each.first <= part[-1].last:
+        first, last, _, _ = each
+        if part and first <= before:
             yield part
             part = []
         part.append(each)
+        before = last
     if part:
         yield part

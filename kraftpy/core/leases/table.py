@@ -98,7 +98,8 @@ class LeaseTable:
         self._keeps_start = is_new
         self._said: tuple[int, int] | None = None
         self._number = 1
-        self._open: list[StateBatch] = []
+        self._open: list[tuple[int, int, int, int]] = []
+        """What becomes the next change's batches."""
         self._in_flight: dict[int, tuple[int, int]] = {}  # from where to where they are
         self._deadline_ms: int | None = None
         for first, last, state, deliveries in sorted(batches):
@@ -260,9 +261,9 @@ class LeaseTable:
             if target == AVAILABLE and deliveries >= most:
                 target = ARCHIVED
                 self.numbers.archived[DELIVERY_LIMIT] += last - first + 1
-            self._open.append(StateBatch(first, last, target, deliveries))
-            held = deliveries, member, runs.deadlines[index]
-            pieces.append((first, last, (IN_TRANSITION | target, *held, number)))
+            self._open.append((first, last, target, deliveries))
+            row = IN_TRANSITION | target, deliveries, member, runs.deadlines[index], number
+            pieces.append((first, last, row))
         runs.put_all(pieces)
         if counts[AcknowledgeType.RENEW]:
             self._expect(deadline_ms)
@@ -283,7 +284,7 @@ class LeaseTable:
         """Part of a run that is to have this state once that is written."""
         runs = self._runs
         deliveries = runs.deliveries[index]
-        self._open.append(StateBatch(first, last, target, deliveries))
+        self._open.append((first, last, target, deliveries))
         held = deliveries, runs.members[index], runs.deadlines[index]
         return first, last, (IN_TRANSITION | target, *held, self._number)
 
@@ -307,7 +308,7 @@ class LeaseTable:
         self._number = number % 0x7FFFFFFF + 1
         self._open = []
         batches.sort()
-        self._in_flight[number] = (batches[0].first, batches[-1].last) if batches else (0, -1)
+        self._in_flight[number] = (batches[0][0], batches[-1][1]) if batches else (0, -1)
         self._keeps_start = False
         start = self._start_after(number)
         passed = self._runs.start
@@ -322,7 +323,7 @@ class LeaseTable:
             number,
             start,
             finished,
-            tuple(each for each in batches if each.last >= start),
+            tuple(StateBatch._make(each) for each in batches if each[1] >= start),
         )
 
     def _start_after(self, number: int) -> int:
