@@ -117,7 +117,13 @@ async def test_what_is_leased_for_too_long_isn_t_handed_out(
 ) -> None:
     topic = new_topic(accept_range_fetch="true")
     times = GroupTimes(session_timeout_ms=1000, heartbeat_interval_ms=100)
-    options = {"assignors": LEASING, "times": times, "fetch_max_wait_ms": 50}
+    # A fetch takes one batch, so that whoever waits behind the other gets the next.
+    options = {
+        "assignors": LEASING,
+        "times": times,
+        "fetch_max_wait_ms": 50,
+        "max_partition_fetch_bytes": 100,
+    }
     async with (
         group_on(broker, topic) as (group, cluster),
         Consumer(cluster, group_id=topic, auto_offset_reset="earliest", **options) as slow,
@@ -129,15 +135,15 @@ async def test_what_is_leased_for_too_long_isn_t_handed_out(
             await slow.poll(50)
         sent, got = 0, 0
         while got == 0:
-            await send(cluster, topic, 20, each=20)
-            sent += 20
+            await send(cluster, topic, 80, each=20)
+            sent += 80
             got = len(await slow.poll(100, max_records=1))
         # Nineteen more are in its hands, and nobody asks for them while they are its own.
         await group.until(lambda: len({r.offset for _, r in group.seen}) >= sent - 1)
         passed = {record.offset for _, record in group.seen}
         left: list[int] = []
         while not left:
-            _, found = await asyncio.gather(send(cluster, topic, 10), slow.poll(200))
+            _, found = await asyncio.gather(send(cluster, topic, 40), slow.poll(200))
             left = [record.offset for record in found]
         assert not passed & set(left), "others have done those"
 
