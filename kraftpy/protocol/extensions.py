@@ -105,7 +105,7 @@ ACCEPT_INDIVIDUAL_COMMIT_TAG = 10_000
 RANGES_MAX = 60_000
 """How many ranges the claims of a commit have at most."""
 
-DONE_MAX = 10_000
+DONE_MAX = 1_000
 """How many ranges a cooperative fetch may say done of a partition."""
 
 KEY_RANGES_MAX = 64

@@ -131,6 +131,9 @@ _LEASES = (
     _less("leases: acknowledge 4,000 records, each with a type of its own", "ms"),
     _less("leases: a change of 4,000 batches is written", "ms", 5),
     _less("share coordinator: takes in 4,000 batches", "ms", 5),
+    _less("claims: 10,000 single ones are read", "ms", 5),
+    _less("claims: 10,000 single records between them are leased", "ms", 5),
+    _less("claims: 1,000 of these leases are said done", "ms", 5),
 )
 
 _SHARES = (

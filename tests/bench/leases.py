@@ -18,13 +18,16 @@ from typing import Any
 from kraftpy.core.leases import (
     Acknowledgement,
     AcknowledgeType,
+    ClaimedTable,
     Demand,
     LeaseLimits,
     LeaseTable,
     ReadBatch,
 )
+from kraftpy.core.leases.claimed import RUNS_MAX
 from kraftpy.core.leases.share_state import ShareState
 from kraftpy.core.leases.state_records import Snapshot, Update
+from kraftpy.protocol.extensions import DONE_MAX
 from tests.bench.figures import Values
 
 ACQUIRE = "leases: acquire a run"
@@ -35,9 +38,13 @@ ACKNOWLEDGE_ALL = "leases: acknowledge 2,000 single records at once"
 TYPES_ALL = "leases: acknowledge 4,000 records, each with a type of its own"
 WRITTEN_ALL = "leases: a change of 4,000 batches is written"
 STATE_ALL = "share coordinator: takes in 4,000 batches"
+CLAIMS_READ = "claims: 10,000 single ones are read"
+CLAIMS_LEASED = "claims: 10,000 single records between them are leased"
+CLAIMS_DONE = "claims: 1,000 of these leases are said done"
 MEMORY = "leases: 2,000, every second one finished"
 
 LOCKS = 2_000
+CLAIMS = RUNS_MAX // 2
 _LIMITS = LeaseLimits(LOCKS, 5, 30_000)
 _ALL = Demand(LOCKS, 0, is_strict=False)
 _ONE = Demand(1, 0, is_strict=True)
@@ -140,6 +147,16 @@ def _longest() -> dict[str, float]:
     state = ShareState(Snapshot(0, 0, 0, 0, 0, 0, 0, change.batches[1:]))
     update = Update(0, 0, -1, 0, tuple(each._replace(deliveries=2) for each in change.batches))
     timed(STATE_ALL, lambda: state.apply(update))
+    end = 2 * CLAIMS
+    claims = [(offset, offset) for offset in range(1, end, 2)]
+    claimed = ClaimedTable(0)
+    timed(CLAIMS_READ, lambda: claimed.learn(0, claims))
+    log = [ReadBatch(0, end - 1)]
+    acquired = timed(CLAIMS_LEASED, lambda: claimed.lease("member", 0, log, end, 30_000, 0))
+    assert len(acquired) == CLAIMS
+    done = [each[:2] for each in acquired[:: CLAIMS // DONE_MAX]]
+    error = timed(CLAIMS_DONE, lambda: claimed.done("member", done, 0))
+    assert not error
     return took
 
 
