@@ -17,7 +17,6 @@ from typing import Any
 
 from kraftpy.core.leases import (
     Acknowledgement,
-    AcknowledgeType,
     ClaimedTable,
     Demand,
     LeaseLimits,
@@ -27,6 +26,7 @@ from kraftpy.core.leases import (
 from kraftpy.core.leases.claimed import RUNS_MAX
 from kraftpy.core.leases.share_state import ShareState
 from kraftpy.core.leases.state_records import Snapshot, Update
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.extensions import DONE_MAX
 from tests.bench.figures import Values
 

@@ -14,19 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.core.coordination import Effects, Write
-from kraftpy.core.leases import (
-    Acknowledgement,
-    AcknowledgeType,
-    Acquired,
-    Change,
-    Demand,
-    LeaseTable,
-    ReadBatch,
-)
+from kraftpy.core.leases import Acknowledgement, Acquired, Change, Demand, LeaseTable, ReadBatch
 from kraftpy.core.leases.state import ShareStateConfig, ShareStateMachine, StateAnswer, StateWrite
 from kraftpy.core.leases.state_memory import ShareMemory
 from kraftpy.core.leases.state_records import ShareKey, ShareRecord
 from kraftpy.core.replication import Leadership
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode
 from tests.simulation.log import Batch
 from tests.simulation.processes import Coordinating, OneLog

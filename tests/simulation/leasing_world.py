@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.leases import (
     Acknowledgement,
-    AcknowledgeType,
     Acquired,
     Change,
     Demand,
@@ -32,6 +31,7 @@ from kraftpy.core.leases import (
 )
 from kraftpy.core.leases.state import StateAnswer
 from kraftpy.core.leases.state_records import NO_OFFSET, ShareRecord, Snapshot, Update
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from tests.simulation.clients import CLIENT, RETRY_MS, TIMEOUT_MS, Client
 from tests.simulation.leases import (
     FINISHING,

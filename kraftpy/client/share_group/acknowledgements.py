@@ -20,15 +20,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kraftpy.client.offsets import Partition
-from kraftpy.client.share_group.leased import (
-    AcknowledgeType,
-    Key,
-    Lease,
-    Run,
-    ShareRecord,
-    Tenure,
-    runs_of,
-)
+from kraftpy.client.share_group.leased import Key, Lease, Run, ShareRecord, Tenure, runs_of
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import KafkaError, error_code
 
 _log = logging.getLogger(__name__)

@@ -29,9 +29,10 @@ from kraftpy.client.share_group.acknowledgements import (
     Refusal,
 )
 from kraftpy.client.share_group.fetching import ACKNOWLEDGED_AFTER_S, ShareFetching
-from kraftpy.client.share_group.leased import AcknowledgeType, ShareRecord
+from kraftpy.client.share_group.leased import ShareRecord
 from kraftpy.client.share_group.membership import ShareMember
 from kraftpy.client.share_group.session import FetchOptions
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 
 _ITERATION_POLL_MS = 1_000
 _MODES = ("implicit", "explicit")

@@ -26,15 +26,9 @@ from kraftpy.client.cluster import BrokerInfo, Cluster, NoBrokerError, Retry, ne
 from kraftpy.client.consumer_records import Deserializer, deserialized
 from kraftpy.client.offsets import Partition
 from kraftpy.client.share_group.acknowledgements import Acknowledgements, Refusal, refusal_of
-from kraftpy.client.share_group.leased import (
-    AcknowledgeType,
-    Key,
-    Lease,
-    ShareRecord,
-    Tenure,
-    read_leased,
-)
+from kraftpy.client.share_group.leased import Key, Lease, ShareRecord, Tenure, read_leased
 from kraftpy.client.share_group.session import FetchOptions, ShareSession
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.records import Record
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kraftpy.client.consumer_records import ConsumerRecord
@@ -31,16 +30,6 @@ Key = tuple[bytes, int]
 
 Run = tuple[int, int]
 """Offsets, the last one in."""
-
-
-class AcknowledgeType(IntEnum):
-    """What can be said of a record."""
-
-    GAP = 0
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
 
 
 class Tenure:

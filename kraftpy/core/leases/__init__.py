@@ -21,7 +21,6 @@ from kraftpy.core.leases.runs import RecordState, Run
 from kraftpy.core.leases.table import LeaseTable
 from kraftpy.core.leases.terms import (
     Acknowledgement,
-    AcknowledgeType,
     Acquired,
     Change,
     Demand,
@@ -31,7 +30,6 @@ from kraftpy.core.leases.terms import (
 )
 
 __all__ = [
-    "AcknowledgeType",
     "Acknowledgement",
     "Acquired",
     "Change",

@@ -23,14 +23,8 @@ from typing import TypeAlias
 
 from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Piece, Row
 from kraftpy.core.leases.table import FINISHED, LeaseTable
-from kraftpy.core.leases.terms import (
-    Acknowledgement,
-    AcknowledgeType,
-    Acquired,
-    Demand,
-    LeaseLimits,
-    ReadBatch,
-)
+from kraftpy.core.leases.terms import Acknowledgement, Acquired, Demand, LeaseLimits, ReadBatch
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode
 
 RUNS_MAX = 20_000

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from kraftpy.core.leases.runs import ACQUIRED, Runs
-from kraftpy.core.leases.terms import Acknowledgement, AcknowledgeType
+from kraftpy.core.leases.terms import Acknowledgement
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 # Nobody holds so many runs; a request may name more of them.

@@ -53,7 +53,6 @@ from kraftpy.core.leases.runs import (
 )
 from kraftpy.core.leases.terms import (
     Acknowledgement,
-    AcknowledgeType,
     Acquired,
     Change,
     Demand,
@@ -61,6 +60,7 @@ from kraftpy.core.leases.terms import (
     ReadBatch,
     StateBatch,
 )
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode
 
 _TARGETS = {

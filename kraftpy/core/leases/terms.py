@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 
@@ -46,16 +45,6 @@ class Acquired(NamedTuple):
     first: int
     last: int
     deliveries: int
-
-
-class AcknowledgeType(IntEnum):
-    """What a member says of a record."""
-
-    GAP = 0
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
 
 
 class Acknowledgement(NamedTuple):

@@ -20,8 +20,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftpy.core.leases import Acknowledgement, AcknowledgeType
+from kraftpy.core.leases import Acknowledgement
 from kraftpy.core.leases.sessions import FINAL_EPOCH, INITIAL_EPOCH, Key, ShareSession
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (

@@ -14,8 +14,9 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.client.share_group.acknowledgements import Acknowledgements
 from kraftpy.client.share_group.consumer import ShareConsumer
-from kraftpy.client.share_group.leased import AcknowledgeType, Lease, ShareRecord, Tenure
+from kraftpy.client.share_group.leased import Lease, ShareRecord, Tenure
 from kraftpy.protocol import messages
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import EndTxnMarker, build_end_txn_marker

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from kraftpy.core.leases import (
     Acknowledgement,
-    AcknowledgeType,
     Acquired,
     Change,
     Demand,
@@ -18,6 +17,7 @@ from kraftpy.core.leases import (
     Run,
     StateBatch,
 )
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode
 
 LOCK_MS = 30_000

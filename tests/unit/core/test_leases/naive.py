@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from kraftpy.core.leases import (
     Acknowledgement,
-    AcknowledgeType,
     Demand,
     LeaseLimits,
     LeaseTable,
@@ -14,6 +13,7 @@ from kraftpy.core.leases import (
     RecordState,
     StateBatch,
 )
+from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import ErrorCode
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
