@@ -1,9 +1,13 @@
-"""sarama, the Go client, which gives a connection up on which a request isn't answered."""
+"""sarama, the Go client: its groups, and what becomes of requests that a broker doesn't know.
+
+It gives a connection up on which a request isn't answered.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import uuid
 
 from tests.conformance.foreign import go_program
 
@@ -21,3 +25,24 @@ def test_what_is_not_there_yet_is_answered(bootstrap: str) -> None:
     assert said["DescribeUserScramCredentials"] not in ("nothing", "something")
     assert "EOF" not in said["DescribeUserScramCredentials"]
     assert said["Connected"] == "something"
+
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PER_CODEC = 40
+PARTITIONS = 4
+
+
+def test_members_of_a_group_share_a_topic_and_one_that_comes_later_goes_on(bootstrap: str) -> None:
+    name = f"sarama-{uuid.uuid4().hex[:8]}"
+    command = [go_program("sarama"), bootstrap, name, name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=True, text=True)
+    said = json.loads(done.stdout)
+    sent = sorted(f"{codec} {number}" for codec in CODECS for number in range(PER_CODEC))
+    assert sorted(said["First"]["first"] + said["First"]["second"]) == sent
+    first, second = (said["Claims"][name] for name in ("first", "second"))
+    assert len(first) == len(second) == PARTITIONS // 2
+    assert sorted(first + second) == list(range(PARTITIONS))
+    assert sorted(said["Left"]) == [f"left {number}" for number in range(PARTITIONS)]
+    assert said["Committed"] == len(sent) + PARTITIONS
+    assert said["Resumed"] == ["resumed"]  # and nothing of what was committed before
+    assert said["States"] == ["Stable", "Empty"]

@@ -1,6 +1,7 @@
 // Asks a broker, through one connection of sarama's, for what isn't there yet: sarama gives a
 // connection up on which a request gets no answer. Prints what became of each call, in turn. With a
-// version, a topic and a codec behind the address it is an old client: see old.go.
+// version, a topic and a codec behind the address it is an old client: see old.go; with a topic and a
+// group it is members of that: see group.go.
 package main
 
 import (
@@ -11,6 +12,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 4 {
+		beGroup(os.Args[1], os.Args[2], os.Args[3])
+		return
+	}
 	if len(os.Args) > 2 {
 		beOld(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
 		return
