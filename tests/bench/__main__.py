@@ -19,6 +19,7 @@
     python -m tests.bench security                                 what asking for rights costs
     python -m tests.bench leases                                   what leases of records take
     python -m tests.bench starts                                   a start, an idle node in memory
+    python -m tests.bench mirror [--rounds N]                      a mirror beside MirrorMaker 2
     python -m tests.bench spark [read | slices | stream | write | pipeline] Spark: ours, Kafka's
 
 `--nodes 1` or `--nodes 3` measures one node alone or three nodes alone; by default both. A race has
@@ -61,6 +62,7 @@ from tests.bench import (
     many,
     measure,
     metrics,
+    mirrors,
     offsets,
     replicated,
     report,
@@ -82,7 +84,7 @@ from tests.bench.race import race as play
 from tests.processes import Broker, Kraftpy
 from tests.quorums import KraftpyQuorum, Quorum
 
-NEEDED = dict.fromkeys(["race", "partitions-kafka", "spark"], programs.APACHE_KAFKA)
+NEEDED = dict.fromkeys(["race", "partitions-kafka", "spark", "mirror"], programs.APACHE_KAFKA)
 """The programs that a mode needs beside Python."""
 
 BENCH_ROUNDS = 3
@@ -107,6 +109,7 @@ MODES = [
     "security",
     "leases",
     "starts",
+    "mirror",
 ]
 TRANSACTIONS = "transactions"
 SECURITY = "security"
@@ -403,6 +406,8 @@ def main() -> int:
             print(figures.bench_table(leases.run(options.rounds or BENCH_ROUNDS)))
         elif options.mode == "starts":
             print(starts.run(say))
+        elif options.mode == "mirror":
+            print(mirrors.run(options.rounds or BENCH_ROUNDS, say))
         elif options.mode == "saturation":
             print(saturation.run(say))
         elif options.mode == "offsets":

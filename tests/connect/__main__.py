@@ -28,6 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.testing.process import BrokerError
 from tests import programs
 from tests.apache_kafka import ApacheKafka, fetch_broker_jars, fetch_connect_jars, java
+from tests.connect import mirror_maker
+from tests.connect.mirror_maker import write_properties
 from tests.processes import Broker, Kraftpy, Process, free_port, running
 from tests.quorums import KraftpyQuorum
 from tests.quorums import running as running_quorum
@@ -49,11 +51,6 @@ def wait_for(what: str, is_so: Callable[[], bool]) -> float:
             raise BrokerError(f"not within {TIMEOUT_S:.0f} s: {what}")
         time.sleep(0.1)
     return time.monotonic() - started_at
-
-
-def write_properties(path: Path, properties: dict[str, object]) -> Path:
-    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    return path
 
 
 # -- Connect
@@ -267,34 +264,17 @@ def mirror(folder: Path, other: Callable[[Path], Broker], count: int) -> bool:
         addresses = {"one": one.bootstrap, "two": two.bootstrap}
         for name, address in addresses.items():
             produce(address, f"of-{name}", count)
-        properties: dict[str, object] = {"clusters": "one, two", "tasks.max": 2}
-        for name, address in addresses.items():
-            properties[f"{name}.bootstrap.servers"] = address
-        for way in ("one->two", "two->one"):
-            properties |= {
-                f"{way}.enabled": "true",
-                f"{way}.topics": "of-.*",
-                f"{way}.groups": "of-.*",
-                f"{way}.sync.group.offsets.enabled": "true",
-                f"{way}.sync.group.offsets.interval.seconds": 1,
-                f"{way}.emit.checkpoints.interval.seconds": 1,
-                f"{way}.refresh.topics.interval.seconds": 1,
-                f"{way}.refresh.groups.interval.seconds": 1,
-            }
-        for kind in (
-            "",
-            "checkpoints.topic.",
-            "heartbeats.topic.",
-            "offset-syncs.topic.",
-            "offset.storage.",
-            "status.storage.",
-            "config.storage.",
-        ):
-            properties[f"{kind}replication.factor"] = 1
-        config = write_properties(folder / "mm2.properties", properties)
-        name = "org.apache.kafka.connect.mirror.MirrorMaker"
-        command = java(fetch_connect_jars(), name, str(config), jvm=_JVM)
-        process = Process(command, folder / "mirror.log")
+        of_each = {
+            "topics": "of-.*",
+            "groups": "of-.*",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": 1,
+            "emit.checkpoints.interval.seconds": 1,
+            "refresh.topics.interval.seconds": 1,
+            "refresh.groups.interval.seconds": 1,
+        }
+        ways = ("one->two", "two->one")
+        process = mirror_maker.start(folder, addresses, ways, of_each, tasks=2, jvm=_JVM)
         stack.callback(process.stop)
         half = count // 2
         for source, target in (("one", "two"), ("two", "one")):

@@ -191,14 +191,13 @@ async def fetch_cooperatively(
     broker: Broker,
     ctx: RequestContext,
     request: FetchRequest,
+    cooperation: Cooperation,
     topics: AsyncIterator[list[FetchRequest.FetchTopic]],
     by_id: bool,
     kind: type[CooperativeFetch],
 ) -> FetchResponse:
     """Leases what there is; waits if that is nothing."""
     try:
-        cooperation = cooperation_of(broker, request)
-        assert cooperation is not None
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_id:

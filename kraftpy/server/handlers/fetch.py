@@ -75,11 +75,11 @@ def fetch_as(
     by_id = ctx.api_version >= TOPIC_ID_VERSION
     if request._tags is not None:
         try:
-            if cooperation_of(broker, request) is not None:
+            if (cooperation := cooperation_of(broker, request)) is not None:
                 if is_replica:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)  # it has all records
                 topics, kind = _one_by_one(request), kinds.cooperative
-                return fetch_cooperatively(broker, ctx, request, topics, by_id, kind)
+                return fetch_cooperatively(broker, ctx, request, cooperation, topics, by_id, kind)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
     if is_replica:
