@@ -8,7 +8,7 @@ woken. Rules (docs/rules.md, rules 334 to 337):
   aren't kept anywhere else: the next leader deals again what isn't claimed.
 * Without an offset of the group, or with one beyond the log's end, nothing can be dealt:
   OFFSET_OUT_OF_RANGE, upon which members commit a first one.
-* There are TABLES_MAX of them at most; those that nobody misses give way.
+* There are so many of them at most; those that nobody misses give way (`led_tables`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Final, Protocol
 
 from kraftpy.core.leases import Acquired, ClaimedTable, ReadBatch
@@ -24,16 +23,15 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import Cooperation
 from kraftpy.server.coordination.claims_reading import ClaimsHost, read_progress
 from kraftpy.server.coordination.lease_reads import LeaseRead
-from kraftpy.server.coordination.led_table import NOTHING, Dealt, TableKey
+from kraftpy.server.coordination.led_table import NOTHING, Dealt
+from kraftpy.server.coordination.led_tables import LedTables, TableKey
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.waiters import FetchWaiters
 
 log = logging.getLogger(__name__)
 
-TABLES_MAX: Final = 20_000
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
-_LOOKED_AT_MAX: Final = 100
 
 
 class ClaimedHost(ClaimsHost, Protocol):
@@ -267,8 +265,7 @@ class ClaimedLeases:
 
     def __init__(self, host: ClaimedHost) -> None:
         self._host = host
-        self._stopped = False
-        self._tables: dict[TableKey, LedClaims] = {}
+        self._tables: LedTables[LedClaims] = LedTables()
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -279,29 +276,15 @@ class ClaimedLeases:
         Raises COORDINATOR_NOT_AVAILABLE if there are too many, or the broker stops.
         """
         key = TableKey(group, led.topic_id, led.index)
-        table = self._tables.get(key)
+        table = self._tables.find(key)
         if table is None:
-            if self._stopped or (len(self._tables) >= TABLES_MAX and not self._make_room()):
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            table = LedClaims(self._host, key, led, self._given_up)
-            self._tables[key] = table
+            forget = self._tables.forget
+            table = self._tables.open(key, lambda: LedClaims(self._host, key, led, forget))
         return table
-
-    def _make_room(self) -> bool:
-        for table in list(islice(self._tables.values(), _LOOKED_AT_MAX)):
-            if table.is_idle:
-                table.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return True
-            self._tables[table.key] = self._tables.pop(table.key)  # another one comes next time
-        return False
-
-    def _given_up(self, table: LedClaims) -> None:
-        del self._tables[table.key]
 
     async def close(self) -> None:
         """Gives up all that there is, and opens nothing any more."""
-        self._stopped = True
-        await asyncio.gather(*(table.stop() for table in list(self._tables.values())))
+        await self._tables.stop()
 
 
 def _within(held: Sequence[tuple[int, int]], batches: Iterator[ReadBatch]) -> list[Acquired]:

@@ -4,37 +4,31 @@ and of cooperative groups (`claimed_leases`).
 Rules (docs/rules.md, rules 290 and 291):
 
 * A share group's table is opened when somebody first asks for its records, and given up with its
-  partition's leadership, or when nobody of its group has a session here any more. There are
-  TABLES_MAX at most; those that nobody misses give way.
+  partition's leadership, or when nobody of its group has a session here any more. There are so
+  many at most; those that nobody misses give way (`led_tables`).
 * What a session's member has is given back when the session ends, be it that its connection does;
   what it has acknowledged counts, written or not.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.leasing import LeaseSettings, lease_settings
 from kraftpy.core.leases.sessions import Key, ShareSession, ShareSessions
 from kraftpy.core.metadata import ResourceType
-from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.claimed_leases import ClaimedHost, ClaimedLeases
-from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost, TableKey
+from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost
+from kraftpy.server.coordination.led_tables import LedTables, TableKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kraftpy.core.metadata import MetadataState
     from kraftpy.server.replication.partition import Partition
-
-TABLES_MAX: Final = 20_000
-"""A table that does nothing takes 2 KB, a full one of 2,000 records 80."""
-
-_LOOKED_AT_MAX: Final = 100
 
 
 class LeasesHost(TableHost, ClaimedHost, Protocol):
@@ -51,11 +45,10 @@ class Leases:
 
     def __init__(self, host: LeasesHost) -> None:
         self._host = host
-        self.stopped = False
         self.meters = LeaseMeters()
         self.claimed = ClaimedLeases(host)
         self.sessions = ShareSessions(host.config.group_share_max_share_sessions)
-        self._tables: dict[TableKey, LedTable] = {}
+        self._tables: LedTables[LedTable] = LedTables()
         self._of_group: dict[str, dict[LedTable, None]] = {}
         self._settings: dict[str, tuple[Mapping[str, str], BrokerConfig, LeaseSettings]] = {}
 
@@ -78,45 +71,36 @@ class Leases:
 
     def tables(self) -> list[LedTable]:
         """All that there are now."""
-        return list(self._tables.values())
+        return list(self._tables)
 
     def table(self, group: str, led: Partition) -> LedTable:
         """The group's leases on a partition that is led here; they are opened if they aren't.
 
         Raises COORDINATOR_NOT_AVAILABLE if there are too many, or the broker stops.
         """
-        key = TableKey(group, led.topic_id, led.index)
-        table = self._tables.get(key)
-        if table is None:
-            if self.stopped or (len(self._tables) >= TABLES_MAX and not self._make_room()):
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            of_group = self._of_group.setdefault(group, {})
-            settings = partial(self.settings, group)
-            table = LedTable(self._host, key, led, settings, self.meters, self._given_up)
-            self._tables[key] = table
-            of_group[table] = None
-        return table
+        table = self.open_table(group, led)
+        return self._open(group, led) if table is None else table
 
     def open_table(self, group: str, led: Partition) -> LedTable | None:
         """The same if there is one."""
-        return self._tables.get(TableKey(group, led.topic_id, led.index))
+        return self._tables.find(TableKey(group, led.topic_id, led.index))
 
-    def _make_room(self) -> bool:
-        for table in self._oldest(_LOOKED_AT_MAX):
-            if table.is_idle:
-                table.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return True
-            key = table.key
-            self._tables[key] = self._tables.pop(key)  # another one is looked at next time
-        return False
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is opened any more."""
+        return self._tables.stopped
 
-    def _oldest(self, count: int) -> Iterator[LedTable]:
-        for _ in range(min(count, len(self._tables))):
-            yield next(iter(self._tables.values()))
+    def _open(self, group: str, led: Partition) -> LedTable:
+        key, settings = TableKey(group, led.topic_id, led.index), partial(self.settings, group)
+        table = self._tables.open(
+            key, lambda: LedTable(self._host, key, led, settings, self.meters, self._given_up)
+        )
+        self._of_group.setdefault(group, {})[table] = None
+        return table
 
     def _given_up(self, table: LedTable) -> None:
         group = table.key.group
-        del self._tables[table.key]
+        self._tables.forget(table)
         of_group = self._of_group[group]
         del of_group[table]
         if not of_group:
@@ -147,6 +131,5 @@ class Leases:
 
     async def close(self) -> None:
         """Gives up all that there is, and opens nothing any more."""
-        self.stopped = True
-        await asyncio.gather(*(table.stop() for table in list(self._tables.values())))
+        await self._tables.stop()
         await self.claimed.close()

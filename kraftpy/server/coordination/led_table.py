@@ -36,6 +36,7 @@ from kraftpy.events import emit
 from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.lease_reads import LeaseRead
+from kraftpy.server.coordination.led_tables import TableKey
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.timestamp_search import finish_search
 from kraftpy.server.replication.waiters import FetchWaiters
@@ -65,14 +66,6 @@ _NOT_KEPT = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-
-
-class TableKey(NamedTuple):
-    """A share-partition."""
-
-    group: str
-    topic_id: bytes
-    partition: int
 
 
 class Dealt(NamedTuple):

@@ -17,7 +17,7 @@ from kraftpy.core.producers import CompletedTransaction
 from kraftpy.protocol.errors import ErrorCode as E
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.records import EndTxnMarker, build_end_txn_marker, read_batch_header
-from kraftpy.server.coordination import leases as leases_module
+from kraftpy.server.coordination import led_tables
 from kraftpy.server.coordination.lease_reads import LeaseRead
 from tests.unit.server.coordination.fake_leases import (
     ACCEPT,
@@ -344,7 +344,7 @@ async def test_a_damaged_batch_is_an_error_and_what_lies_before_it_is_dealt() ->
 async def test_there_are_so_many_tables_and_idle_ones_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases_module, "TABLES_MAX", 2)
+    monkeypatch.setattr(led_tables, "TABLES_MAX", 2)
     broker = FakeBroker()
     groups = [Group(broker, 1) for _ in range(3)]
     for index, group in enumerate(groups):
