@@ -25,7 +25,7 @@ from kraftpy.client.spans import Spans, join, size, subtract
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.testing.consistency import clients, secured
 from kraftpy.testing.consistency.checkers.pieces import SLOTS, slices_of
-from kraftpy.testing.consistency.clients import Place, UnknownError, key_of
+from kraftpy.testing.consistency.clients import Place, key_of
 from kraftpy.testing.consistency.history import HistoryWriter
 from kraftpy.testing.consistency.worker import SESSIONS_MAX
 
@@ -200,14 +200,8 @@ class Rest:
         reader = clients.adapter("kraftpy").reader(self._bootstrap, "")
         try:
             deadline = time.monotonic() + _DRAIN_TIMEOUT_S
-            while True:
-                try:
-                    bounds = reader.bounds(self._places)
-                except UnknownError:
-                    if time.monotonic() > deadline:
-                        raise
-                    continue
-                return {place: end for place, (_, end) in bounds.items()}
+            bounds = clients.bounds_by(reader, self._places, deadline)
+            return {place: end for place, (_, end) in bounds.items()}
         finally:
             reader.close()
 

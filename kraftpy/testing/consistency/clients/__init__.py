@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -466,6 +467,21 @@ def values_of(found: Mapping[Any, Iterable[Any]]) -> Records:
 
 def key_of(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
+
+
+def bounds_by(
+    reader: Reader, places: Sequence[Place], deadline: float
+) -> dict[Place, tuple[int, int]]:
+    """`reader.bounds`, asked for until it's known, or this time of the monotonic clock has come.
+
+    Raises UnknownError.
+    """
+    while True:
+        try:
+            return reader.bounds(places)
+        except UnknownError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def available() -> list[str]:

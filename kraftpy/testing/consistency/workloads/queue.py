@@ -20,6 +20,7 @@ from kraftpy.testing.consistency.clients import (
     Records,
     Sender,
     UnknownError,
+    bounds_by,
     key_of,
 )
 from kraftpy.testing.consistency.workloads.play import Part, Play
@@ -127,13 +128,7 @@ def drain(worker: Worker) -> None:
     places = places_of(worker.options)
 
     def to_the_end() -> dict[Place, tuple[int, int]]:
-        bounds: dict[Place, tuple[int, int]] = {}
-        while not bounds:
-            try:
-                bounds = reader.bounds(places)
-            except UnknownError:
-                if time.monotonic() > deadline:
-                    raise
+        bounds = bounds_by(reader, places, deadline)
         missing = {key_of(place): end for place, (start, end) in bounds.items() if end > start}
         _assign(worker, reader, {place: start for place, (start, _) in bounds.items()})
         while missing:

@@ -20,6 +20,7 @@ from kraftpy.testing.consistency.clients import (
     Reader,
     Stream,
     UnknownError,
+    bounds_by,
     key_of,
 )
 from kraftpy.testing.consistency.workloads import queue
@@ -126,7 +127,8 @@ def _follow(worker: Worker, group: str, begin: Callable[[Reader], None]) -> None
 
         def to_the_end() -> None:
             deadline = time.monotonic() + _CATCH_UP_S
-            ends = _ends(reader, places, deadline)
+            bounds = bounds_by(reader, places, deadline)
+            ends = {key_of(place): end for place, (_, end) in bounds.items()}
             while any(end and read.get(key, [0, 0])[1] < end for key, end in ends.items()):
                 if time.monotonic() > deadline:
                     raise UnknownError(f"not at {ends} in time but at {read}")
@@ -141,17 +143,6 @@ def _follow(worker: Worker, group: str, begin: Callable[[Reader], None]) -> None
             reader.close()
 
     worker.sessions(session)
-
-
-def _ends(reader: Reader, places: list[Place], deadline: float) -> dict[str, int]:
-    while True:
-        try:
-            bounds = reader.bounds(places)
-        except UnknownError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return {key_of(place): end for place, (_, end) in bounds.items()}
 
 
 PLAY = Play(

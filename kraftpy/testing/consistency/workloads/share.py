@@ -32,7 +32,6 @@ from kraftpy.testing.consistency.clients import (
     Sender,
     ShareReader,
     ShareStarts,
-    UnknownError,
 )
 from kraftpy.testing.consistency.workloads import queue
 from kraftpy.testing.consistency.workloads.play import Part, Play
@@ -363,15 +362,9 @@ def _is_at(ends: Mapping[str, int], found: _Starts | None) -> bool:
 def _ends(worker: Worker) -> dict[str, int]:
     reader = worker.adapter.reader(worker.task.bootstrap, "")
     try:
-        deadline = time.monotonic() + _FINAL_S
-        while True:
-            try:
-                bounds = reader.bounds(queue.places_of(worker.options))
-            except UnknownError:
-                if time.monotonic() > deadline:
-                    raise
-                continue
-            return {clients.key_of(place): end for place, (_, end) in bounds.items()}
+        places, deadline = queue.places_of(worker.options), time.monotonic() + _FINAL_S
+        bounds = clients.bounds_by(reader, places, deadline)
+        return {clients.key_of(place): end for place, (_, end) in bounds.items()}
     finally:
         reader.close()
 
