@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 REGISTER_AGAIN_MS = 60.0
-RENEW_AGAIN_MS = 200.0
+RENEW_AGAIN_MS, RENEW_PAUSE_MAX_MS = 200.0, 3_200.0
 
 
 class Disk:
@@ -266,8 +266,11 @@ class Broker(Process):
         self.disk.logs.pop(name, None)
         self.disk.watermarks.pop(name, None)
 
-    def renew(self, replica: Replica) -> None:
-        """Asks to begin a damaged replica anew, until that is done."""
+    def renew(self, replica: Replica, again_ms: float = RENEW_AGAIN_MS) -> None:
+        """Asks to begin a damaged replica anew, until that is done; each time later.
+
+        Where all are damaged, each hands the lead to the next one.
+        """
         topic = self.metadata.topics.get(replica.name[0])
         if self.replicas.get(replica.name) is not replica or topic is None:
             return
@@ -279,7 +282,8 @@ class Broker(Process):
             "topics": [{"topic_id": topic.id, "partitions": [partition]}],
         }
         self._propose(command, lambda _: None)
-        self.world.schedule.after(RENEW_AGAIN_MS, self.run, self.life, self.renew, replica)
+        later_ms = min(2 * again_ms, RENEW_PAUSE_MAX_MS)
+        self.world.schedule.after(again_ms, self.run, self.life, self.renew, replica, later_ms)
 
     # -- requests
 

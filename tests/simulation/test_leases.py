@@ -28,6 +28,8 @@ KNOWN_SEEDS = {
     "stale_leader_writes": 142,
 }
 WRITTEN_ANEW = 60
+DAMAGED_SEED = 8250
+"""Both replicas of a partition are damaged, and min.insync.replicas asks for both."""
 SEARCH_MAX = 60
 
 Removal = tuple[object, str, Callable[..., Any]]
@@ -46,6 +48,12 @@ def test_no_seed_breaks_an_invariant_of_leases(block: int) -> None:
     assert held > len(SEEDS) / 8  # of so many all was looked at
     assert accepted > 200
     assert altered
+
+
+def test_what_is_damaged_everywhere_is_leased_all_the_same() -> None:
+    """The replicas hand the lead to each other, and leases end with it; but seldom."""
+    outcome = simulate_leases(DAMAGED_SEED)
+    assert outcome.violation is None, outcome.violation
 
 
 def test_what_was_deleted_before_a_replica_began_may_be_written_again() -> None:
