@@ -1,8 +1,9 @@
 """Damage in the closed segments of a stopped node, whose indexes stay true for what is sound.
 
-A broker looks at no checksum when it reads, and after a clean stop at nothing but the headers
-behind each segment's last index entry. So the first two batches of a segment, and its last two,
-aren't damaged.
+A broker looks at no checksum when it reads, and at a start, below the recovery point, at nothing
+but the headers behind each segment's last index entry. So the first two batches of a segment, and
+its last two, aren't damaged. What a clean stop has noted of the logs' sizes is forgotten, as if it
+had been a crash.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.records import check_batch, read_batch_header
+from kraftpy.storage.checkpoints import CLEAN_SHUTDOWN_FILE
 from tests.unit.pipeline.damage import Damage, Told
 
 INDEX_INTERVAL_BYTES = 300
@@ -59,8 +61,14 @@ def plant(path: Path, damages: dict[int, str]) -> Told:
     return damage.told
 
 
+def forget_shutdown(log_dir: Path) -> None:
+    """A start would else miss what files had more, or fewer, at the clean stop before."""
+    (log_dir / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+
+
 def write_segment(path: Path, pieces: list[bytes]) -> None:
     """The file, with an index whose entries are of sound batches."""
+    forget_shutdown(path.parent.parent)
     path.write_bytes(b"".join(pieces))
     base, position, indexed = int(path.stem), 0, -INDEX_INTERVAL_BYTES
     entries = []

@@ -33,6 +33,7 @@ from tests.spark.planting import (
     closed_segments,
     command,
     findings_of,
+    forget_shutdown,
     last_offset,
     plant,
     plant_at_random,
@@ -76,6 +77,7 @@ def damaged() -> Iterator[Broker]:
 
 
 def restore(broker: Broker) -> None:
+    forget_shutdown(broker.log_dir)
     for folder in (broker.dir / "sound").iterdir():
         for path in folder.iterdir():
             shutil.copy(path, broker.log_dir / folder.name / path.name)
@@ -86,8 +88,8 @@ def test_each_kind_of_damage_by_its_own_partition(damaged: Broker) -> None:
     for partition, kind in enumerate(KINDS, 1):
         first, second, *_ = closed_segments(damaged.log_dir / f"plain-{partition}")
         planted[partition] = plant(first, {4: kind}) + plant(second, {2: kind, 6: kind})
-    damaged.start()
     try:
+        damaged.start()
         done = command("plain", bootstrap=damaged.bootstrap)
     finally:
         damaged.stop()
@@ -105,8 +107,8 @@ def test_any_damage_at_any_places(damaged: Broker, seed: int) -> None:
         plant_at_random(rng, damaged.log_dir / f"plain-{partition}")
         for partition in range(PARTITIONS)
     ]
-    damaged.start()
     try:
+        damaged.start()
         door = Door(damaged.bootstrap)
         plan = plan_audit(door, "plain")
         with door.brokers("plain") as brokers:

@@ -218,7 +218,7 @@ def test_offsets_that_are_gone(spark: Any, broker: Broker, new_topic: NewTopic) 
         ({"endingOffsets": "earliest"}, "can't be earliest"),
         ({"startingTimestamp": START_MS + 99999}, "no record from the wanted time on"),
         ({"kafka__auto.offset.reset": "latest"}, "set startingOffsets instead"),
-        ({"kafka__sasl.mechanism": "PLAIN"}, "plain text only"),
+        ({"kafka__sasl.mechanism": "PLAIN"}, "no effect with security.protocol=PLAINTEXT"),
         ({"kafka__isolation.level": "serializable"}, "read_uncommitted, read_committed"),
     ],
 )
