@@ -143,6 +143,15 @@ class Quorum:
             else:
                 return
 
+    def prefer_leaders(self) -> None:
+        """Has all partitions led by their first replicas, which have to be in sync."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.elect_leaders(ElectionType.PREFERRED).result(START_TIMEOUT_S)
+        self.wait_until(
+            lambda found: all(each.leader == each.replicas[0] for each in found.values()),
+            "led by first replicas",
+        )
+
     def wait_until(
         self, condition: Callable[[Partitions], bool], what: str, timeout_s: float = 120.0
     ) -> float:

@@ -122,6 +122,7 @@ def _until_flowing(quorum: Quorum, topic: str, which: str) -> float:
             found = shares.until_flowing(consumer.wait_flowing(killed_at), killed_at)
         quorum.restart(victim)
         quorum.wait_in_sync()
+        quorum.prefer_leaders()  # else it leads nothing, and coordinates nothing, for minutes
         return found
     raise BrokerError(f"in {TRIES} tries no {which} was a broker of its own")
 
