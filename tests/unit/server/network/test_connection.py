@@ -24,6 +24,8 @@ from tests.waiting import until
 
 MAX_FRAME = 8 * 1024 * 1024
 DEADLINE_S = 10.0
+KERNEL_BYTES = 256 * 1024
+"""About so much lies between the two ends; by itself the kernel takes many megabytes at times."""
 
 
 class Peer:
@@ -73,8 +75,10 @@ async def connected(peer: Peer | None = None) -> AsyncIterator[Peer]:
     peer = peer or Peer()
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
         peer.sock = socket.create_connection(server.getsockname())
         accepted, _ = server.accept()
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
     peer.sock.setblocking(False)
     accepted.setblocking(False)
     peer.connection = Connection(
