@@ -88,7 +88,7 @@ def check(offsets: OffsetMap, model: Model) -> None:
         assert sorted(offsets.partitions_of(group)) == sorted(mine)
         rows = offsets.rows_of_group(group)
         assert len(rows) == len({topic for topic, _ in mine})
-        assert {(topic, row[0]): row[1:] for topic, of_topic in rows for row in of_topic} == {
+        assert {(topic, one[0]): one[1:] for topic, of_topic in rows for one in of_topic} == {
             place: c[:3] for place, c in mine.items()
         }
         for rows_max in (1, 3, 64):
