@@ -6,11 +6,13 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.apache_kafka import CACHE, TOOL_JVM, fetch_jars, fetch_old_client_jars, java
 
@@ -31,6 +33,19 @@ def go_program(name: str) -> Path:
     subprocess.run(command, cwd=SOURCES / name, env=environment, check=True, timeout=TIMEOUT_S)
     unfinished.replace(built)
     return built
+
+
+def said_by(name: str, *words: str, timeout_s: float = TIMEOUT_S, text: str | None = None) -> Any:
+    """What that program prints, as JSON, when it's given these words, and perhaps a text."""
+    done = subprocess.run(
+        [go_program(name), *words],
+        input=text,
+        stdout=subprocess.PIPE,
+        timeout=timeout_s,
+        check=True,
+        text=True,
+    )
+    return json.loads(done.stdout)
 
 
 def java_program(name: str, jvm: str = TOOL_JVM) -> list[str]:

@@ -6,7 +6,6 @@ one of 0.10, and kafka-clients 0.10.2 is one. Apache Kafka has dropped them: it 
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -15,7 +14,7 @@ import pytest
 from kraftpy.testing import Broker
 from tests.clients.confluent import ConfluentKafka
 from tests.clients.driver import Driver, Message
-from tests.conformance.foreign import go_program, old_java_program
+from tests.conformance.foreign import old_java_program, said_by
 from tests.server.test_metrics import scrape
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
@@ -109,14 +108,7 @@ def test_sarama_of_an_old_version(
     broker: Broker, reference: Driver, new_topic: Callable[..., str], version: str, codec: str
 ) -> None:
     topic = new_topic(retention_ms="-1")
-    done = subprocess.run(
-        [go_program("sarama"), broker.bootstrap, version, topic, codec],
-        stdout=subprocess.PIPE,
-        timeout=TIMEOUT_S,
-        check=True,
-        text=True,
-    )
-    said = json.loads(done.stdout)
+    said = said_by("sarama", broker.bootstrap, version, topic, codec, timeout_s=TIMEOUT_S)
     has_times = version == "0.10.2.0"
     assert said["Offsets"] == list(range(10))
     assert said["Ends"] == [0, 10]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 
 import pytest
 
 from kraftpy.testing.consistency.checkers.registers import Call, State
 from kraftpy.testing.consistency.checkers.search import Budget, find_stuck
-from tests.conformance.foreign import go_program
+from tests.conformance.foreign import said_by
 from tests.unit.consistency.register_histories import random_calls, spoil
 
 HISTORIES = 400
@@ -44,15 +43,7 @@ def test_both_say_the_same(seed: int) -> None:
             calls = spoil(rng, calls, values=4)
         histories.append(calls)
     asked = json.dumps([[as_numbers(call) for call in calls] for calls in histories])
-    answer = subprocess.run(
-        [go_program("porcupine")],
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    expected = json.loads(answer.stdout)
+    expected = said_by("porcupine", timeout_s=60, text=asked)
     found = [find_stuck(calls, None, Budget(10**7, 60)) is None for calls in histories]
     assert found == expected
     assert 0.3 < sum(found) / len(found) < 0.9

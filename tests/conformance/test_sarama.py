@@ -5,18 +5,13 @@ It gives a connection up on which a request isn't answered.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import uuid
 
-from tests.conformance.foreign import go_program
+from tests.conformance.foreign import said_by
 
 
 def test_what_is_not_there_yet_is_answered(bootstrap: str) -> None:
-    done = subprocess.run(
-        [go_program("sarama"), bootstrap], stdout=subprocess.PIPE, timeout=60, check=True, text=True
-    )
-    said = json.loads(done.stdout)
+    said = said_by("sarama", bootstrap, timeout_s=60)
     disabled = "kafka server: Security features are disabled"
     assert disabled in said["DescribeAcls"]
     assert disabled in said["CreateAcls"]
@@ -34,9 +29,7 @@ PARTITIONS = 4
 
 def test_members_of_a_group_share_a_topic_and_one_that_comes_later_goes_on(bootstrap: str) -> None:
     name = f"sarama-{uuid.uuid4().hex[:8]}"
-    command = [go_program("sarama"), bootstrap, name, name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=True, text=True)
-    said = json.loads(done.stdout)
+    said = said_by("sarama", bootstrap, name, name, timeout_s=120)
     sent = sorted(f"{codec} {number}" for codec in CODECS for number in range(PER_CODEC))
     assert sorted(said["First"]["first"] + said["First"]["second"]) == sent
     first, second = (said["Claims"][name] for name in ("first", "second"))
