@@ -36,6 +36,7 @@ POLL_S = 0.005
 ELECT_EVERY_S = 10.0
 
 Partitions = Mapping[tuple[str, int], PartitionView]
+Condition = Callable[[Partitions], bool]
 
 
 class Quorum:
@@ -124,37 +125,40 @@ class Quorum:
 
     def wait_balanced(self, topic: str) -> None:
         """Elects preferred leaders, until every running node leads a partition of the topic."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        wanted = {TopicPartition(topic, i) for name, i in self.partitions() if name == topic}
+        wanted = [TopicPartition(topic, i) for name, i in self.partitions() if name == topic]
 
         def is_balanced(found: Partitions) -> bool:
             leaders = {each.leader for (name, _), each in found.items() if name == topic}
             return leaders >= set(self.running)
 
+        self._elect_until(is_balanced, "balanced", wanted)
+
+    def prefer_leaders(self) -> None:
+        """Elects preferred leaders, until all partitions are led by their first replicas."""
+
+        def is_so(found: Partitions) -> bool:
+            return all(each.leader == each.replicas[0] for each in found.values())
+
+        self._elect_until(is_so, "led by first replicas", None)
+
+    def _elect_until(
+        self, is_so: Condition, what: str, wanted: list[TopicPartition] | None
+    ) -> None:
+        """Elects preferred leaders of these partitions, None: of all, until that is so."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             # An election passes over replicas that aren't in sync yet, and controllers may change.
-            admin.elect_leaders(ElectionType.PREFERRED, list(wanted)).result(START_TIMEOUT_S)
+            admin.elect_leaders(ElectionType.PREFERRED, wanted).result(START_TIMEOUT_S)
             try:
-                self.wait_until(is_balanced, "balanced", ELECT_EVERY_S)
+                self.wait_until(is_so, what, ELECT_EVERY_S)
             except BrokerError:
                 if time.monotonic() > deadline:
                     raise
             else:
                 return
 
-    def prefer_leaders(self) -> None:
-        """Has all partitions led by their first replicas, which have to be in sync."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        admin.elect_leaders(ElectionType.PREFERRED).result(START_TIMEOUT_S)
-        self.wait_until(
-            lambda found: all(each.leader == each.replicas[0] for each in found.values()),
-            "led by first replicas",
-        )
-
-    def wait_until(
-        self, condition: Callable[[Partitions], bool], what: str, timeout_s: float = 120.0
-    ) -> float:
+    def wait_until(self, condition: Condition, what: str, timeout_s: float = 120.0) -> float:
         """Until the condition has held at every running node; how many seconds that took."""
         nodes = self.running
 
