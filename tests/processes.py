@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -96,6 +96,19 @@ def cpu_seconds(pids: list[int]) -> float:
             # The number of a process's CPU clock, as clock_getcpuclockid(3) makes it on Linux.
             total += time.clock_gettime(~pid << 3 | 2)
     return total
+
+
+def cpu_seconds_with_ended(pids: Iterable[int]) -> float:
+    """CPU time of these processes and of children of theirs that have ended; of it, ticks of 10 ms.
+
+    Of a family whose members come and go nothing is lost, if their parents are among these.
+    """
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_bytes(pids: list[int]) -> int:

@@ -136,6 +136,18 @@ _LEASES = (
     _less("claims: 1,000 of these leases are said done", "ms", 5),
 )
 
+_MIRRORS = (
+    *(
+        figure
+        for size in ("100 B", "1 KB")
+        for figure in (
+            Figure(f"mirror, {size}, 4 partitions", "records/s", True),
+            _less(f"mirror, {size}, 4 partitions, its CPU", "µs/record"),
+        )
+    ),
+    _less("mirror, delay of a single record", "ms"),
+)
+
 _SHARES = (
     *(
         _per_second(f"RF 3: share group, {members} on one partition, 1 KB", "records/s", 1.0, 1.5)
@@ -252,6 +264,7 @@ FIGURES = {
         *_COOPERATIVE,
         *_LEASES,
         *_SHARES,
+        *_MIRRORS,
         _per_second("RF 3: create partitions", "/s", 2.0, 5.0),
         _less("RF 3: leader killed to next acknowledged write", "s", 2.0, 0.7),
         _less("quorum commit, p50", "ms", 3, 1),
@@ -318,12 +331,12 @@ def _ratios(mine: list[float], other: list[float]) -> list[float]:
     return [a / b for a, b in zip(mine, other, strict=True)]
 
 
-def race_rows(raced: Raced) -> list[list[str]]:
-    """The table of a race, its header first.
+def race_rows(raced: Raced, peer: str = "Apache Kafka") -> list[list[str]]:
+    """The table of a race, its header first; against whom, if not against Apache Kafka.
 
     Ratios are taken round by round, so that what slows the machine for a while slows both.
     """
-    rows = [["", "kraftpy", "Apache Kafka", *CEILINGS, "ratio", "floor", "goal", ""]]
+    rows = [["", "kraftpy", peer, *CEILINGS, "ratio", "floor", "goal", ""]]
     for name, mine in raced.ours.items():
         figure, other = FIGURES[name], raced.theirs[name]
         ratios = _ratios(mine, other)
@@ -345,8 +358,8 @@ def race_rows(raced: Raced) -> list[list[str]]:
     return rows
 
 
-def race_table(raced: Raced) -> str:
-    header, *rows = race_rows(raced)
+def race_table(raced: Raced, peer: str = "Apache Kafka") -> str:
+    header, *rows = race_rows(raced, peer)
     return layout(header, rows)
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from tests.processes import Kraftpy, descendants, memory_bytes, running
+from tests.processes import Kraftpy, cpu_seconds_with_ended, descendants, memory_bytes, running
 
 Format = Literal["kraftpy", "kafka"]
 BOTH: tuple[Format, ...] = ("kraftpy", "kafka")
@@ -170,13 +170,8 @@ def _measure(works: _Works, broker: Kraftpy, rounds: int, say: Say, only: str) -
 
 
 def _spark_cpu(broker: Kraftpy) -> float:
-    """CPU seconds of the JVM and its Python workers so far, with threads and workers that ended."""
-    ticks = 0
-    for pid in set(descendants(os.getpid())) - set(broker.pids()):
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """CPU seconds of the JVM and its Python workers so far."""
+    return cpu_seconds_with_ended(set(descendants(os.getpid())) - set(broker.pids()))
 
 
 class _Works:

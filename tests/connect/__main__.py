@@ -236,19 +236,9 @@ def offsets(bootstrap: str, group: str, topic: str) -> list[int]:
 
 def ends(bootstrap: str, topic: str) -> list[int]:
     """The ends of its two partitions, -1 of a topic that isn't there."""
-    asking = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "ends",
-            "allow.auto.create.topics": False,
-            "log_level": 0,
-        }
-    )
+    asking = mirror_maker.asking_of(bootstrap)
     try:
-        wanted = [confluent_kafka.TopicPartition(topic, each) for each in range(2)]
-        return [asking.get_watermark_offsets(each, TIMEOUT_S)[1] for each in wanted]
-    except confluent_kafka.KafkaException:
-        return [-1, -1]
+        return mirror_maker.ends(asking, topic, 2, TIMEOUT_S)
     finally:
         asking.close()
 

@@ -1,9 +1,11 @@
-"""MirrorMaker 2 as it is, in its dedicated mode."""
+"""MirrorMaker 2 as it is, in its dedicated mode, and how far copies are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import confluent_kafka
 
 from tests.apache_kafka import fetch_connect_jars, java
 from tests.processes import Process
@@ -23,6 +25,27 @@ _OWN_TOPICS = (
 def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return path
+
+
+def ends(asking: confluent_kafka.Consumer, topic: str, count: int, timeout_s: float) -> list[int]:
+    """The ends of so many partitions, -1 of a topic that isn't there."""
+    wanted = [confluent_kafka.TopicPartition(topic, each) for each in range(count)]
+    try:
+        return [asking.get_watermark_offsets(each, timeout_s)[1] for each in wanted]
+    except confluent_kafka.KafkaException:
+        return [-1] * count
+
+
+def asking_of(bootstrap: str) -> confluent_kafka.Consumer:
+    """Who makes no topic by asking for it; to be closed."""
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "ends",
+            "allow.auto.create.topics": False,
+            "log_level": 0,
+        }
+    )
 
 
 def start(
