@@ -57,8 +57,7 @@ class LedTables(Generic[T]):
         return len(self._tables)
 
     def __iter__(self) -> Iterator[T]:
-        """Those that there are now."""
-        return iter(list(self._tables.values()))
+        return iter(self._tables.values())
 
     def find(self, key: TableKey) -> T | None:
         """The table, if there is one."""
@@ -86,4 +85,4 @@ class LedTables(Generic[T]):
     async def stop(self) -> None:
         """Gives all of them up, and opens none any more."""
         self.stopped = True
-        await asyncio.gather(*(table.stop() for table in self))
+        await asyncio.gather(*(table.stop() for table in list(self)))
