@@ -84,7 +84,8 @@ func carryOut(c command) error {
 		client.Close()
 		return nil
 	case "transform":
-		return transform(c)
+		transform(c)
+		return nil
 	case "round":
 		return round(c)
 	case "enter":
@@ -95,32 +96,24 @@ func carryOut(c command) error {
 
 // A member of a group, until it has all of the source in the target. A session that can't say how a
 // transaction ended is given up; the next one begins where that did end.
-func transform(c command) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for admin := kadm.NewClient(client); ; {
-		offsets, err := admin.FetchOffsetsForTopics(ctx, c.Group, c.Source)
-		if err == nil {
-			err = offsets.Error()
-		}
-		done := int64(0)
-		offsets.Each(func(o kadm.OffsetResponse) { done += max(o.At, 0) })
-		if err == nil && done == c.Until {
-			return nil
-		}
-		if err == nil {
-			err = runSession(c, c.Until-done)
-		}
-		if err != nil {
-			time.Sleep(pause)
-		}
+func transform(c command) {
+	for runSession(c) != nil {
+		time.Sleep(pause)
 	}
 }
 
-func runSession(c command, left int64) error {
+// How many records of the source the group hasn't committed.
+func leftOf(client *kgo.Client, c command) (int64, error) {
+	offsets, err := kadm.NewClient(client).FetchOffsetsForTopics(ctx, c.Group, c.Source)
+	if err == nil {
+		err = offsets.Error()
+	}
+	left := c.Until
+	offsets.Each(func(o kadm.OffsetResponse) { left -= max(o.At, 0) })
+	return left, err
+}
+
+func runSession(c command) error {
 	member, err := kgo.NewGroupTransactSession(append(
 		options(c.Group+"-0", time.Minute),
 		kgo.ConsumerGroup(c.Group),
@@ -137,6 +130,12 @@ func runSession(c command, left int64) error {
 	// Ends what the session before left open. It would come with the first record otherwise, and no
 	// record comes before the offsets are stable.
 	if _, _, err := member.Client().ProducerID(ctx); err != nil {
+		return err
+	}
+	// Only now: a commit that was under way counts from when it has ended, and who waits for records
+	// that it had waits for ever.
+	left, err := leftOf(member.Client(), c)
+	if err != nil {
 		return err
 	}
 	for left > 0 {
