@@ -72,8 +72,8 @@ conformance: $(BIN)/.group-conformance  ## kcat, kafkajs and Kafka's own tools a
 	$(BIN)/python -c "from tests.conformance import conftest; conftest.prepare()"
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m conformance tests/conformance
 
-reference: $(BIN)/.group-conformance  ## the client and conformance tests against Apache Kafka itself
-	$(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) tests/clients tests/conformance
+reference: $(BIN)/.group-conformance  ## the client and conformance tests against Apache Kafka itself (KAFKA=4.3.0 for another release of it, TESTS=tests/conformance/test_share_consumers.py for some of them)
+	$(if $(KAFKA),KRAFTPY_TEST_KAFKA_VERSION=$(KAFKA)) $(BIN)/python -m tests.apache_kafka $(BIN)/pytest -n $(WORKERS) $(or $(TESTS),tests/clients tests/conformance)
 
 consistency: $(BIN)/.group-test  ## what clients see while nodes break (ROUNDS=50 kills of one node, then MINUTES=4 of each workload under all faults, SEED=7; the page is build/consistency/index.html)
 	$(BIN)/python -m tests.consistency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,6 +1,7 @@
 """Apache Kafka, the reference: jars fetched by Maven, its broker and its tools run on 127.0.0.1.
 
 The broker is of one release and the tools, with the Java client, of the one before.
+KRAFTPY_TEST_KAFKA_VERSION names another one of the broker.
 
     python -m tests.apache_kafka COMMAND...
 
@@ -23,15 +24,15 @@ from pathlib import Path
 
 from tests import programs
 from tests.processes import Process, descendants, free_port, kill, running, tail
-from tests.quorums import Quorum
+from tests.quorums import KraftpyQuorum, Quorum
 
-VERSION = "4.4.0"
+VERSION = os.environ.get("KRAFTPY_TEST_KAFKA_VERSION") or "4.4.0"
 # The tools and Streams of the newest release aren't on Maven Central: those of the one before talk
 # to its broker.
 TOOLS_VERSION = "4.3.0"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 JARS = CACHE / "kafka" / "jars"
-BROKER_JARS = CACHE / "kafka" / "broker-jars"
+BROKER_JARS = CACHE / "kafka" / f"broker-jars-{VERSION}"
 STREAMS_JARS = CACHE / "streams" / "jars"
 CONNECT_JARS = CACHE / "connect" / "jars"
 OLD_CLIENT_VERSION = "0.10.2.2"
@@ -148,7 +149,7 @@ def fetch_jars_of(pom_text: str, folder: Path, what: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        complete = folder.with_name(f"complete-{what.rpartition(' ')[2]}")
+        complete = folder.with_name(f"{folder.name}-complete-{what.rpartition(' ')[2]}")
         if not complete.exists():
             _copy_jars(pom_text, folder, what)
             complete.touch()
@@ -305,6 +306,13 @@ class ApacheKafkaQuorum(Quorum):
 
     def command(self, node: int) -> list[str]:
         return _broker_command(self._config(node), self.jvm)
+
+
+def quorum_under_test(folder: Path, **settings: object) -> Quorum:
+    """kraftpy's, or under `make reference` Apache Kafka's with these settings."""
+    if os.environ.get("KRAFTPY_TEST_BOOTSTRAP"):
+        return ApacheKafkaQuorum(folder, **settings)
+    return KraftpyQuorum(folder)
 
 
 class MeasuredApacheKafka(ApacheKafka):

@@ -1,4 +1,7 @@
-"""Stock share consumers (KIP-932), librdkafka's and Java's, on three nodes; one is killed."""
+"""Stock share consumers (KIP-932), librdkafka's and Java's, on three nodes; one is killed.
+
+`make reference` runs the same against Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, Consumer, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.testing import Cluster
-from tests.apache_kafka import run_tool
+from tests.apache_kafka import quorum_under_test, run_tool
+from tests.quorums import Quorum, running
 from tests.waiting import wait_until
 
 RECORDS = 300
@@ -19,29 +22,32 @@ TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(3) as started:
-        yield started
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
+    made = quorum_under_test(
+        tmp_path_factory.mktemp("quorum"), share_coordinator_state_topic_num_partitions=5
+    )
+    with running(made):
+        yield made
 
 
 @pytest.fixture
-def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def topic(quorum: Quorum, request: pytest.FixtureRequest) -> str:
     """With RECORDS records whose values are their numbers; the group of its name reads them all."""
     name = request.node.name.removeprefix("test_")
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result()
     run_tool(
         "kafka-configs",
-        *("--bootstrap-server", cluster.bootstrap, "--alter"),
+        *("--bootstrap-server", quorum.bootstrap, "--alter"),
         *("--entity-type", "groups", "--entity-name", name),
         *("--add-config", "share.auto.offset.reset=earliest"),
     )
-    fill(cluster, name)
+    fill(quorum, name)
     return name
 
 
-def fill(cluster: Cluster, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+def fill(quorum: Quorum, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": quorum.bootstrap})
     for number in range(RECORDS):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
     assert producer.flush(TIMEOUT_S) == 0
@@ -55,15 +61,13 @@ def number_of(message: Message) -> int:
 class Member:
     """A share consumer that says of each record what `judge` does; a context manager."""
 
-    def __init__(
-        self, cluster: Cluster, group: str, judge: Callable[[int], AcknowledgeType]
-    ) -> None:
+    def __init__(self, quorum: Quorum, group: str, judge: Callable[[int], AcknowledgeType]) -> None:
         self.delivered: Counter[int] = Counter()
         self.accepted: set[int] = set()
         self._judge = judge
         self._consumer = ShareConsumer(
             {
-                "bootstrap.servers": cluster.bootstrap,
+                "bootstrap.servers": quorum.bootstrap,
                 "group.id": group,
                 "share.acknowledgement.mode": "explicit",
             }
@@ -94,7 +98,7 @@ class Member:
                 self.accepted |= accepted.get((place.topic, place.partition), set())
 
 
-def test_each_record_is_accepted_released_or_rejected(cluster: Cluster, topic: str) -> None:
+def test_each_record_is_accepted_released_or_rejected(quorum: Quorum, topic: str) -> None:
     released: set[int] = set()
 
     def judge(number: int) -> AcknowledgeType:
@@ -106,7 +110,7 @@ def test_each_record_is_accepted_released_or_rejected(cluster: Cluster, topic: s
         return AcknowledgeType.ACCEPT
 
     wanted = {number for number in range(RECORDS) if number % 10 != 1}
-    with Member(cluster, topic, judge) as member:
+    with Member(quorum, topic, judge) as member:
         member.subscribe(topic)
         wait_until(lambda: member.read() or member.accepted == wanted, "all are done", TIMEOUT_S)
         assert member.delivered == {
@@ -115,7 +119,7 @@ def test_each_record_is_accepted_released_or_rejected(cluster: Cluster, topic: s
     described = run_tool(
         "kafka-share-groups",
         "--bootstrap-server",
-        cluster.bootstrap,
+        quorum.bootstrap,
         "--describe",
         "--group",
         topic,
@@ -124,18 +128,18 @@ def test_each_record_is_accepted_released_or_rejected(cluster: Cluster, topic: s
     assert [line[-1] for line in lines] == ["0"] * PARTITIONS, described
 
 
-def test_two_members_and_a_consumer_read_a_topic_side_by_side(cluster: Cluster, topic: str) -> None:
+def test_two_members_and_a_consumer_read_a_topic_side_by_side(quorum: Quorum, topic: str) -> None:
     accept = lambda _: AcknowledgeType.ACCEPT  # noqa: E731
     consumer = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            "bootstrap.servers": quorum.bootstrap,
             "group.id": f"{topic}-whole",
             "auto.offset.reset": "earliest",
         }
     )
     consumer.subscribe([topic])
     whole: Counter[int] = Counter()
-    with Member(cluster, topic, accept) as one, Member(cluster, topic, accept) as two:
+    with Member(quorum, topic, accept) as one, Member(quorum, topic, accept) as two:
         one.subscribe(topic)
         two.subscribe(topic)
 
@@ -150,10 +154,10 @@ def test_two_members_and_a_consumer_read_a_topic_side_by_side(cluster: Cluster, 
     consumer.close()
 
 
-def test_javas_console_reads_each_record_once(cluster: Cluster, topic: str) -> None:
+def test_javas_console_reads_each_record_once(quorum: Quorum, topic: str) -> None:
     printed = run_tool(
         "kafka-console-share-consumer",
-        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group", topic),
+        *("--bootstrap-server", quorum.bootstrap, "--topic", topic, "--group", topic),
         *("--max-messages", str(RECORDS), "--timeout-ms", "30000"),
     )
     numbers = [int(line) for line in printed.splitlines() if line.isdigit()]
@@ -161,16 +165,16 @@ def test_javas_console_reads_each_record_once(cluster: Cluster, topic: str) -> N
 
 
 def test_what_was_accepted_does_not_come_again_when_a_leader_is_killed(
-    cluster: Cluster, topic: str
+    quorum: Quorum, topic: str
 ) -> None:
-    with Member(cluster, topic, lambda _: AcknowledgeType.ACCEPT) as member:
+    with Member(quorum, topic, lambda _: AcknowledgeType.ACCEPT) as member:
         member.subscribe(topic)
         wait_until(lambda: member.read() or member.accepted, "some are accepted", TIMEOUT_S)
         before = set(member.accepted)
         counts = Counter({number: member.delivered[number] for number in before})
-        killed = cluster.leader_of(topic, 0)
-        cluster.kill(killed)
-        fill(cluster, topic)
+        killed = quorum.leader_of(topic, 0)
+        quorum.kill(killed)
+        fill(quorum, topic)
 
         def is_complete() -> bool:
             member.read()
@@ -178,7 +182,7 @@ def test_what_was_accepted_does_not_come_again_when_a_leader_is_killed(
             return min(counts) >= 1 and sum(counts) >= 2 * RECORDS
 
         wait_until(is_complete, "all that was written is delivered", TIMEOUT_S)
-        cluster.restart(killed)
+        quorum.restart(killed)
         for number in before:
             # Once more at most: as the second record of that number.
             assert member.delivered[number] <= counts[number] + 1

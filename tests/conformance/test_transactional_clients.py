@@ -7,7 +7,6 @@ Kafka.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
 from kraftpy.core.coordination import partition_for
-from tests.apache_kafka import ApacheKafkaQuorum
+from tests.apache_kafka import quorum_under_test
 from tests.conformance.transactional_clients import (
     TIMEOUT_S,
     RefusedError,
@@ -24,7 +23,7 @@ from tests.conformance.transactional_clients import (
     read_committed,
 )
 from tests.processes import split_address
-from tests.quorums import KraftpyQuorum, Quorum, running
+from tests.quorums import Quorum, running
 from tests.server.test_transaction_version import FEATURE, features
 from tests.server.wire import Wire
 from tests.waiting import wait_until
@@ -45,15 +44,11 @@ FENCED = {
 
 @pytest.fixture(scope="module")
 def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
-    folder = tmp_path_factory.mktemp("quorum")
-    if os.environ.get("KRAFTPY_TEST_BOOTSTRAP"):
-        made: Quorum = ApacheKafkaQuorum(
-            folder,
-            transaction_state_log_num_partitions=5,
-            transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
-        )
-    else:
-        made = KraftpyQuorum(folder)
+    made = quorum_under_test(
+        tmp_path_factory.mktemp("quorum"),
+        transaction_state_log_num_partitions=5,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
+    )
     with running(made):
         yield made
 
