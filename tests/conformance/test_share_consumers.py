@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -162,6 +163,26 @@ def test_javas_console_reads_each_record_once(quorum: Quorum, topic: str) -> Non
     )
     numbers = [int(line) for line in printed.splitlines() if line.isdigit()]
     assert sorted(numbers) == list(range(RECORDS))
+
+
+def test_javas_testers_read_and_acknowledge_all(quorum: Quorum, topic: str) -> None:
+    group = ("--bootstrap-server", quorum.bootstrap, "--topic", topic)
+    said = run_tool(
+        "verifiable-share-consumer",
+        *(*group, "--group-id", topic, "--max-messages", str(RECORDS)),
+        *("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest"),
+    )
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    acknowledged = [each for each in events if each["name"] == "offsets_acknowledged"]
+    assert all(each["success"] for each in acknowledged)
+    assert sum(each["count"] for each in acknowledged) == RECORDS
+    fill(quorum, topic)
+    said = run_tool(
+        "kafka-share-consumer-perf-test",
+        *(*group, "--group", topic, "--num-records", str(RECORDS), "--timeout", "20000"),
+    )
+    header, figures = (line.split(", ") for line in said.splitlines() if line.strip())
+    assert dict(zip(header, figures, strict=True))["data.consumed.in.nMsg"] == str(RECORDS)
 
 
 def test_what_was_accepted_does_not_come_again_when_a_leader_is_killed(
