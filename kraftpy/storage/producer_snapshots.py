@@ -9,7 +9,9 @@ ended: which of them aren't committed yet only the log tells.
 An older snapshot may say that a transaction is open whose end was compacted away since. Compaction
 touches none that is open, and its marker goes after its records. So a transaction of which the
 first batch is gone begins with the first that is left; one of which none is left has ended
-(docs/rules.md, rule 310).
+(docs/rules.md, rule 310). Where the log begins later than a transaction did, retention may have
+taken that batch, which takes from open ones too. Then compaction is told by what it leaves behind
+the snapshot, where the marker was: offsets that are missing, and batches without records.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from kraftpy.storage.files import Files
 from kraftpy.storage.segment import FileSlice, Segment, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -97,20 +99,28 @@ def restore(
     _correct_open(producers, segments, start)
     for segment in anew:
         segment.forget_aborted()
-    for number, segment in enumerate(segments):
-        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
-            continue
-        found = segment.find(start)
-        if found is None:
-            continue
-        for position, header in segment.batches(found[0]):
-            if header.producer_id >= 0 and start <= header.base_offset < end_offset:
-                control = header.attributes & CONTROL_BIT
-                size = header.size_bytes if control else 0
-                data = FileSlice(segment.file, position, size).read()
-                ended = learn(producers, header, data, 0, now_ms)
-                if ended is not None and not ended.committed and segment in anew:
-                    segment.add_aborted(ended)
+    for segment, position, header in _batches_from(segments, start):
+        if header.producer_id >= 0 and start <= header.base_offset < end_offset:
+            control = header.attributes & CONTROL_BIT
+            size = header.size_bytes if control else 0
+            data = FileSlice(segment.file, position, size).read()
+            ended = learn(producers, header, data, 0, now_ms)
+            if ended is not None and not ended.committed and segment in anew:
+                segment.add_aborted(ended)
+
+
+def _batches_from(
+    segments: Sequence[Segment], offset: int
+) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """Segment, position and header of each batch from the first that ends at the offset or later.
+
+    Raises KafkaError.
+    """
+    for segment in segments[max(_number_of(segments, offset), 0) :]:
+        found = segment.find(offset)
+        if found is not None:
+            for position, header in segment.batches(found[0]):
+                yield segment, position, header
 
 
 def _correct_open(
@@ -118,39 +128,53 @@ def _correct_open(
 ) -> None:
     """Holds what a snapshot from `end_offset` says of open transactions against the log.
 
-    Where the log begins behind a transaction's first offset, that was taken away by retention or
-    DeleteRecords, which takes from open ones too. Raises KafkaError, OSError.
+    Raises KafkaError.
     """
     opened = producers.open_transactions()
-    left: dict[int, int | None] = {
-        producer_id: None
-        for producer_id, first_offset in opened.items()
-        if not _has_batch_from(segments, first_offset)
-    }
+    log_start = segments[0].base_offset
+    left: dict[int, int | None] = {}
+    cleaned: bool | None = None
+    for producer_id, first_offset in opened.items():
+        if first_offset >= log_start:
+            is_whole = _has_batch_from(segments, first_offset)
+        else:
+            if cleaned is None:
+                cleaned = _is_cleaned(segments, end_offset)
+            is_whole = not cleaned
+        if not is_whole:
+            left[producer_id] = None
     if not left:
         return
     lowest = min(opened[producer_id] for producer_id in left)
-    for segment in segments[_number_of(segments, lowest) :]:
-        for _, header in segment.batches(0):
-            if header.base_offset >= end_offset:
-                break
-            producer_id = header.producer_id
-            if (
-                producer_id in left
-                and left[producer_id] is None
-                and header.base_offset > opened[producer_id]
-                and header.is_transactional
-                and not header.is_control
-            ):
-                left[producer_id] = header.base_offset
+    for _, _, header in _batches_from(segments, lowest):
+        if header.base_offset >= end_offset:
+            break
+        producer_id = header.producer_id
+        if (
+            producer_id in left
+            and left[producer_id] is None
+            and header.base_offset > opened[producer_id]
+            and header.is_transactional
+            and not header.is_control
+        ):
+            left[producer_id] = header.base_offset
     producers.correct_open(left)
 
 
 def _has_batch_from(segments: Sequence[Segment], offset: int) -> bool:
-    """Whether some batch begins there, or may have, before the log's first one."""
-    number = _number_of(segments, offset)
-    found = segments[number].find(offset) if number >= 0 else None
-    return number < 0 or (found is not None and found[1].base_offset == offset)
+    """Whether some batch begins there."""
+    found = segments[_number_of(segments, offset)].find(offset)
+    return found is not None and found[1].base_offset == offset
+
+
+def _is_cleaned(segments: Sequence[Segment], offset: int) -> bool:
+    """Whether compaction has taken something from there on, or from the log's first offset on."""
+    expected = max(offset, segments[0].base_offset)
+    for _, _, header in _batches_from(segments, expected):
+        if header.base_offset > expected or not header.records_count:
+            return True
+        expected = header.last_offset + 1
+    return False
 
 
 def _number_of(segments: Sequence[Segment], offset: int) -> int:
