@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kraftpy.core.leases import Acknowledgement, Change, LeaseTable, StateBatch, table
-from kraftpy.core.leases.runs import ARCHIVED
+from kraftpy.core.leases.dealing import Demand, Table
+from kraftpy.core.leases.runs import ARCHIVED, Runs
 from kraftpy.core.leases.state import ShareStateMachine
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.server.coordination.led_table import LedTable
@@ -19,9 +20,9 @@ def lease_twice() -> None:
     begin = table.Dealer.__init__
 
     def begin_shortly(
-        self: Any, of: LeaseTable, member: str, demand: Any, deadline_ms: int
+        self: table.Dealer, of: Table, runs: Runs, member: str, demand: Demand, deadline_ms: int
     ) -> None:
-        begin(self, of, member, demand, deadline_ms - of.limits.lock_ms + _SHORTLY_MS)
+        begin(self, of, runs, member, demand, deadline_ms - of.limits.lock_ms + _SHORTLY_MS)
 
     table.Dealer.__init__ = begin_shortly  # type: ignore[method-assign]
 
