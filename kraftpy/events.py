@@ -34,7 +34,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from kraftpy.frozen import NamedTuple
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

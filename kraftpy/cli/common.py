@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -42,6 +42,7 @@ from kraftpy.cli.failure import (
 from kraftpy.cli.failure import (
     styled as styled,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import printable
 

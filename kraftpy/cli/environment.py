@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 PREFIX = "KAFKA_"
 _MEANING = {1: ".", 2: "_", 3: "-"}

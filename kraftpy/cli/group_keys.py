@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -28,6 +28,7 @@ from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
 from kraftpy.client.group_info import GroupInfo, GroupMember
 from kraftpy.client.group_shares import Share, next_of, shares_of, slice_text
 from kraftpy.client.offsets import Partition
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.key_hash import SLOTS, slot_of
 

@@ -14,9 +14,10 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from kraftpy.client.offsets import OffsetAndMetadata, Partition
+from kraftpy.frozen import NamedTuple
 
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1

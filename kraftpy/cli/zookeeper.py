@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
@@ -28,6 +28,7 @@ from kraftpy.cli.common import (
     EXIT_USAGE,
     Failure,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.wording import counted
 
 try:

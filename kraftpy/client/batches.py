@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
     RecordInput,

@@ -13,11 +13,12 @@ Source: seed 001, "Public Interfaces".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.ledger import WHOLE, Claim, Due
 from kraftpy.client.offsets import Partition
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (

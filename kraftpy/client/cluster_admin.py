@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import kraftpy
 from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
 from kraftpy.client.cluster import check
 from kraftpy.client.offsets import by_topic
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import KafkaError, error_code
 from kraftpy.protocol.extensions import (

@@ -22,12 +22,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kraftpy.client.claims import commit_claims
 from kraftpy.client.coordinator import MOVED, Coordinator, Generation
 from kraftpy.client.ledger import Dues, Ledger
 from kraftpy.client.offsets import Offset, Partition
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ALL_OR_NONE_TAG, EXPECTED_OFFSET_TAG, YES

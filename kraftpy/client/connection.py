@@ -27,9 +27,10 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from random import uniform
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import kraftpy
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.codec import decode_response, encode_request

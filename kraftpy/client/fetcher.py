@@ -26,7 +26,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable, new_lane
 from kraftpy.client.isolation import Aborted, Admission
@@ -49,6 +49,7 @@ from kraftpy.client.offsets import (
     list_offsets,
 )
 from kraftpy.client.spans import contains
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (

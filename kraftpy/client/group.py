@@ -32,13 +32,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.assignor import Assignor, Subscription, Topics
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.client.sharing import SharingAssignor
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code

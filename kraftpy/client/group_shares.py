@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from kraftpy.client.group_info import GroupInfo, GroupMember
 from kraftpy.client.ledger import Claim
 from kraftpy.client.offsets import Partition
 from kraftpy.client.spans import join, uncovered_from
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.key_hash import HASH_MAX, SLOTS, hashes_of, key_hash, slot_of
 
 

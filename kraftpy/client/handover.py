@@ -10,9 +10,8 @@ Source: KIP-429, by slot.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kraftpy.client.shares import without
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.key_shares import Shares
 
 

@@ -11,9 +11,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kraftpy.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.records import BatchHeader, Buffer, read_end_txn_marker
 
 ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}

@@ -24,7 +24,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from kraftpy.client.spans import (
     INFINITY,
@@ -34,6 +33,7 @@ from kraftpy.client.spans import (
     subtract,
     uncovered_from,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.key_hash import HASH_MAX
 
 WHOLE: Spans = [(0, HASH_MAX + 1)]

@@ -6,9 +6,9 @@ Nothing of records is imported: what only asks how far logs go starts without it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster, Retry, check
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import READ_COMMITTED, READ_UNCOMMITTED
 from kraftpy.protocol.errors import ErrorCode, KafkaError

@@ -13,11 +13,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.admin import ANSWER_MARGIN_MS, BROKER_RESOURCE
 from kraftpy.client.cluster import check
 from kraftpy.client.cluster_admin import ClusterAdmin
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.secret import Secret

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import NamedTuple
 
 from kraftpy.client.offsets import Partition
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import NO_PRODUCER_ID
 

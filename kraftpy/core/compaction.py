@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from kraftpy.frozen import NamedTuple
 
 if TYPE_CHECKING:
     from kraftpy.core.config import TopicConfig

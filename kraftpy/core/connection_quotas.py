@@ -24,10 +24,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from kraftpy.core.config.kinds import INT_MAX
 from kraftpy.core.quotas import CONNECTION_CREATION_RATE, IP, WINDOW_S, WINDOWS, QuotaTable, Rate
+from kraftpy.frozen import NamedTuple
 
 UNLIMITED: Final = INT_MAX
 WAIT_MAX_S: Final = WINDOW_S

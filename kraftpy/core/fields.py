@@ -34,7 +34,9 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from kraftpy.frozen import NamedTuple
 
 Reader = Callable[[Any, list[str]], Any]
 """Gives what a value stands for, and adds the places of unknown fields to the list."""

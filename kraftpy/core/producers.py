@@ -40,8 +40,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.crc import crc32c
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT

@@ -21,9 +21,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.metrics.users import NAME_MAX_LENGTH, PASSWORD_MAX_BYTES, Users
 from kraftpy.tls.contexts import server_context
 from kraftpy.tls.settings import TlsError, TlsSettings

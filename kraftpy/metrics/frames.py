@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.metrics.channel import Frame
 from kraftpy.metrics.instruments import Histogram
 

@@ -27,11 +27,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from kraftpy import __version__
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.metrics.admission import Admission, Making, TooBusy
 from kraftpy.metrics.door import (
     CHALLENGE,

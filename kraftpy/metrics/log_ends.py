@@ -21,11 +21,11 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.offsets import LATEST, Partition, list_offsets_request
 from kraftpy.client.security import NO_SECURITY, Secures
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import KafkaError
 
 BATCH_MAX = 50

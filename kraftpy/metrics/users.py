@@ -26,7 +26,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 FILE_MAX_BYTES = 1 << 20
 NAME_MAX_LENGTH = 255

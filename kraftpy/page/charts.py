@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.page.html import Html
 
 WIDTH = 1000

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from typing import NamedTuple
 from urllib.parse import quote
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.wording import printable, size_text
 
 NAME_MAX_LENGTH = 160

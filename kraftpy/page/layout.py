@@ -11,9 +11,9 @@ import base64
 import hashlib
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
 
 from kraftpy import __version__
+from kraftpy.frozen import NamedTuple
 from kraftpy.page.html import Child, Html, cut, join, tag
 from kraftpy.page.model import Level, Node, Problem
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.page.rates import UNKNOWN, Trend
 
 VOTER_SILENT_MS = 5_000

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 WINDOW_S = 30.0
 RATE_S = 10.0

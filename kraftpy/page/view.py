@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.page.html import NOTHING, Child, Html, tag
 from kraftpy.page.layout import note
 from kraftpy.page.model import Disks, Ends, Groups, Node, Quorum, Transactions

@@ -19,9 +19,10 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.security import NO_SECURITY, Secures
+from kraftpy.frozen import NamedTuple
 from kraftpy.metrics.channel import Source
 from kraftpy.page.asking import FAILURES
 from kraftpy.page.model import Ends

@@ -11,10 +11,10 @@ never ahead. What a mirror translates for a group at the copy (rule 343):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
 from kraftpy.client.offsets import OffsetAndMetadata
+from kraftpy.frozen import NamedTuple
 from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.offset_syncs import Syncs, translated
 from kraftpy.protocol.errors import ErrorCode, KafkaError

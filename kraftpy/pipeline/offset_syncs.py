@@ -19,8 +19,9 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.pipeline.mirrored import unreadable, write_json
 from kraftpy.spark.positions import Offsets, Partition
 

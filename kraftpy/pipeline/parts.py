@@ -14,12 +14,12 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.pipeline.lake import LakeError
 from kraftpy.pipeline.manifests import DataFile
 from kraftpy.pipeline.parquet import batch_rows

@@ -7,7 +7,9 @@ which touch. So a lake that was loaded without a gap has one span per partition.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from kraftpy.frozen import NamedTuple
 
 Span: TypeAlias = tuple[int, int]
 Spans: TypeAlias = tuple[Span, ...]

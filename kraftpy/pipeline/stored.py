@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,

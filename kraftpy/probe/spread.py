@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 REPLICAS_MAX = 3
 

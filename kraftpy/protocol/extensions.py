@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.message import Message
 from kraftpy.protocol.varint import decode_uvarint, encode_uvarint

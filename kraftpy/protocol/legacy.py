@@ -21,8 +21,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import OversizedData, decompress, xxh32_short
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.record_batch import (

@@ -11,8 +11,8 @@ base timestamp, with bit 6 of the attributes; the records' timestamps are then r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import compress
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,

@@ -14,8 +14,9 @@ Pure functions, as a batch that takes long is opened in another process
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import compress
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import (

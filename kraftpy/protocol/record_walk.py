@@ -11,8 +11,9 @@ send the records again in smaller batches); who finds more in a log leaves that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import OversizedData, decompress, may_exceed
 from kraftpy.protocol.errors import DecodeError, ErrorCode
 from kraftpy.protocol.record_batch import (

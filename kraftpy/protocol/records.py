@@ -15,8 +15,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import compress
 from kraftpy.protocol.record_batch import (
     COMPRESSION_MASK,

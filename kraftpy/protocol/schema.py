@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.schemas import (
     cluster,
     data,

@@ -28,7 +28,8 @@ Times are milliseconds of any monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 NO_EPOCH = -1
 CONNECT_MS = 1_000

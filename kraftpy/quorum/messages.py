@@ -39,9 +39,10 @@ knows.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.core.metadata import levels
+from kraftpy.frozen import NamedTuple
 
 _LEVEL_SHIFT = 48
 _NUMBER_MAX = (1 << _LEVEL_SHIFT) - 1

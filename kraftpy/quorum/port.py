@@ -25,9 +25,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 MAX_COMMAND_SIZE_BYTES = 8 << 20

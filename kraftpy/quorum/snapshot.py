@@ -25,8 +25,8 @@ import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.crc import crc32c
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import NO_SPACE, Journal, JournalDamagedError, JournalFailedError

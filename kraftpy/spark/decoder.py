@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kraftpy.client.isolation import Aborted, Admission
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.compression import decompress
 from kraftpy.protocol.record_batch import COMPRESSION_MASK, LOG_APPEND_TIME
 from kraftpy.protocol.records import (

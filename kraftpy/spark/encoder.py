@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kraftpy.client.batches import EncodedRecords
 from kraftpy.client.partitioner import SEED
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.records import encode_varint
 from kraftpy.spark.varints import Bytes, Numbers
 

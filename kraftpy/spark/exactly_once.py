@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.coordinator import GroupMetadata
@@ -32,6 +31,7 @@ from kraftpy.client.transactional_producer import (
     TransactionError,
     end_transaction,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings

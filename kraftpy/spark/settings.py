@@ -16,11 +16,12 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.cluster import AddressError, Cluster, parse_addresses
 from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.offsets import READ_UNCOMMITTED
+from kraftpy.frozen import NamedTuple
 from kraftpy.spark.positions import (
     Assigned,
     OptionError,

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -41,6 +41,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.spark.batch import Task
 from kraftpy.spark.brokers import Brokers, report_loss
 from kraftpy.spark.planning import ids_of, partitions_of, ranges_between, resolve, tasks_of

@@ -23,11 +23,12 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import BatchHeader, sound_batches
 from kraftpy.storage import checkpoints

@@ -19,9 +19,9 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.storage.files import Files, StorageError
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"

@@ -19,8 +19,9 @@ import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.storage import checkpoints
 from kraftpy.storage.checkpoints import MalformedError
 from kraftpy.storage.files import Files

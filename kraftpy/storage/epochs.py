@@ -15,7 +15,9 @@ The cache is what replicas truncate by. Rules (docs/rules.md, rules 1-6):
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from typing import Final
+
+from kraftpy.frozen import NamedTuple
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1

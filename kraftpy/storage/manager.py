@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.appendable_log import AppendableLog
 from kraftpy.storage.checkpointing import Checkpointer, Job

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kraftpy.core.producers import CompletedTransaction
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import LENGTH_END
 from kraftpy.protocol.record_walk import OversizedBatch

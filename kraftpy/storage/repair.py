@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.storage import checkpoints
 from kraftpy.storage.batches import DamageError, checked_batches
 from kraftpy.storage.directory import lock_directory, partition_of

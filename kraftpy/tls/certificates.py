@@ -11,8 +11,8 @@ import base64
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.tls.settings import TlsError
 
 _BLOCK = re.compile(

@@ -15,8 +15,8 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.tls.certificates import Certificate, der_of, pem_blocks, read_certificate
 from kraftpy.tls.settings import NONE, REQUIRED, TlsError, TlsSettings
 from kraftpy.tls.stores import KeyPair, read_keystore, read_truststore

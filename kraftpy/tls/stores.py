@@ -8,8 +8,9 @@ is read once: key and certificate of one context are those of one moment.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.secret import Secret
 from kraftpy.tls.certificates import pem_blocks
 from kraftpy.tls.settings import StoreSettings, TlsError

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 import pytest
 
@@ -111,6 +111,71 @@ def test_instances_without_fields_are_equal() -> None:
     assert Empty() == Empty()
     assert hash(Empty()) == hash(Empty())
     assert repr(Empty()).endswith("Empty()")
+
+
+def _tuples(base: Any) -> Any:
+    class Point(base):
+        """Where it is."""
+
+        x: int
+        y: "tuple[int, ...]" = ()
+        name: str = "p"
+
+        FAR = 9
+
+        def shout(self) -> str:
+            return self.name.upper()
+
+        @property
+        def sum(self) -> int:
+            return self.x + sum(self.y)
+
+        @classmethod
+        def origin(cls) -> Any:
+            return cls(0)
+
+    return Point
+
+
+TUPLE_CALLS: list[Callable[[Any], Any]] = [
+    lambda point: point(1),
+    lambda point: point(1, (2,), name="q"),
+    lambda point: point(),
+    lambda point: point(1, 2, 3, 4),
+    lambda point: point(1, z=2),
+    lambda point: point(1, (2,)).sum,
+    lambda point: point(1).shout(),
+    lambda point: point.origin(),
+    lambda point: point(1)._replace(x=5),
+    lambda point: point(1)._replace(z=5),
+    lambda point: point(1)._asdict(),
+    lambda point: point._make((1, (2,), "a")),
+    lambda point: point(1, (2,)) == (1, (2,), "p"),
+    lambda point: point._fields,
+    lambda point: point._field_defaults,
+    lambda point: point.__match_args__,
+    lambda point: (point.__doc__, point.__name__, point.__qualname__, point.__module__),
+    lambda point: point.FAR,
+    get_type_hints,
+    lambda point: issubclass(point, tuple) and not hasattr(point(1), "__dict__"),
+    lambda point: setattr(point(1), "x", 2),
+    lambda point: list(point(1)),
+]
+
+
+@pytest.mark.parametrize("call", TUPLE_CALLS, ids=range(len(TUPLE_CALLS)))
+def test_a_named_tuple_is_what_the_standard_library_makes(call: Callable[[Any], Any]) -> None:
+    ours, theirs = (
+        _result(lambda base=base: call(_tuples(base))) for base in (frozen.NamedTuple, NamedTuple)
+    )
+    assert ours == theirs
+
+
+def test_a_named_tuple_with_another_base_is_refused() -> None:
+    with pytest.raises(AssertionError):
+
+        class Point(frozen.NamedTuple, dict):  # type: ignore[misc, type-arg]
+            x: int
 
 
 def test_only_classes_that_are_frozen() -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.client.consumer_records import ConsumerRecord
 from kraftpy.client.offsets import Partition
 from kraftpy.client.serializing import K, V
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,

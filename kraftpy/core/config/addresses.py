@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kraftpy.core.config.kinds import ConfigType, Kind, int32, split_list
 from kraftpy.core.quotas import address_of
+from kraftpy.frozen import NamedTuple
 
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]{1,64})://(.*)", re.ASCII)
 # Labels of DNS, maybe with the dot of the root behind them: what has others can't be looked up.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kraftpy.core.config.broker import BrokerConfig
 from kraftpy.core.config.group_resource import GROUP_SETTINGS
 from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.settings import parse_value
 from kraftpy.core.leases.terms import LeaseLimits
+from kraftpy.frozen import NamedTuple
 
 T = TypeVar("T")
 

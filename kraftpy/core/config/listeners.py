@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kraftpy.core.config.connections import ABOVE_ZERO, CREATION_RATE, MAX_CONNECTIONS
 from kraftpy.core.config.connections import ConnectionSettings as ConnectionKeys
@@ -30,6 +30,7 @@ from kraftpy.core.config.oauth import SETTINGS as OF_TOKENS
 from kraftpy.core.config.sasl import OF_MECHANISMS, SaslSettings
 from kraftpy.core.config.settings import Setting, parse_value, settings_of
 from kraftpy.core.config.tls import TlsSettings as TlsKeys
+from kraftpy.frozen import NamedTuple
 from kraftpy.tls.settings import NONE, StoreSettings, TlsSettings
 
 PREFIX = "listener.name."

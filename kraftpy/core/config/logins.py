@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.core.config.kinds import ConfigError
 from kraftpy.core.config.listeners import (
@@ -37,7 +37,7 @@ from kraftpy.core.config.oauth import SETTINGS as OF_TOKENS
 from kraftpy.core.config.sasl import JAAS_CONFIG, MAX_REAUTH, OF_MECHANISMS, key_of
 from kraftpy.core.config.settings import parse_value, settings_of
 from kraftpy.core.security.principals import reserved
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.sasl import jaas
 from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN, USER_OPTION

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from kraftpy.core.config import BrokerConfig

@@ -7,13 +7,12 @@ above an offset counts as a commit of it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.service import ConsumerGroups
 from kraftpy.core.groups.group import Group, GroupState
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset
+from kraftpy.frozen import NamedTuple
 
 
 class Usage(NamedTuple):

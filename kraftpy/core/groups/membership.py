@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kraftpy.core.groups.config import (
     GROUPS_PER_PARTITION_MAX,
@@ -39,6 +38,7 @@ from kraftpy.core.groups.memory import MEMBER_BYTES, MachineMemory, protocols_by
 from kraftpy.core.groups.rebalance import Rebalance, membership_error
 from kraftpy.core.groups.records import GroupRecord, too_long
 from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
     HeartbeatRequest,

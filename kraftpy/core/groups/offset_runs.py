@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat, takewhile
 from struct import Struct
-from typing import NamedTuple, overload
+from typing import overload
 
 from kraftpy.core.groups.records import (
     NO_TIMESTAMP,
@@ -23,6 +23,7 @@ from kraftpy.core.groups.records import (
     decode_key_prefix,
     offset_key_prefix,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.records import (
     build_batch_of_data,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kraftpy.core.groups.consumer.records import (
     KINDS,
@@ -24,6 +24,7 @@ from kraftpy.core.groups.consumer.records import (
 )
 from kraftpy.core.groups.share import records as share_records
 from kraftpy.core.groups.share.records import SHARE_RECORDS, ShareRecord
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError

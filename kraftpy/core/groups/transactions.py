@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from kraftpy.core.coordination import PRIMARY
 from kraftpy.core.groups.claimed_commits import Claimed, Claiming, commit_error, plain_answers
@@ -46,6 +45,7 @@ from kraftpy.core.groups.pending_offsets import (
 from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from kraftpy.core.groups.shares import MemberShares
 from kraftpy.core.groups.timers import TimerQueue
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 

@@ -16,7 +16,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from sys import maxsize
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from kraftpy.frozen import NamedTuple
 
 
 class RecordState(IntEnum):

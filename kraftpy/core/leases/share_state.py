@@ -11,11 +11,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from kraftpy.core.leases.runs import ACKNOWLEDGED, AVAILABLE, Piece, Runs
 from kraftpy.core.leases.state_records import NO_OFFSET, Snapshot, Update
 from kraftpy.core.leases.terms import StateBatch
+from kraftpy.frozen import NamedTuple
 
 
 class Summary(NamedTuple):

@@ -20,7 +20,7 @@ is its contract with the shell, `share_state` says how writes add up. Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kraftpy.core.coordination import (
     Effects,
@@ -45,6 +45,7 @@ from kraftpy.core.leases.state_records import (
     encode_record,
 )
 from kraftpy.core.leases.terms import StateBatch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import Buffer
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kraftpy.core.leases.runs import RecordState
 from kraftpy.core.leases.terms import StateBatch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.messages import (

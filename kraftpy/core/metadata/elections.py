@@ -27,7 +27,6 @@ it wants in a `Wish`; `settled` makes of it the state that follows, or finds tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kraftpy.core.metadata.records import (
     LOST_DIRECTORY,
@@ -37,6 +36,7 @@ from kraftpy.core.metadata.records import (
     PartitionState,
     TopicRules,
 )
+from kraftpy.frozen import NamedTuple
 
 NOBODY = -1
 

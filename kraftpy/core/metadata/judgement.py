@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.config import (
     BROKER_SETTINGS,
@@ -50,6 +50,7 @@ from kraftpy.core.metadata.commands import (
     NewTopic,
 )
 from kraftpy.core.metadata.records import ResourceType
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import field
 from enum import IntEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from kraftpy.core.fields import Length, Range
 from kraftpy.core.quotas import Entity
 from kraftpy.core.security.acls import Acl
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 NO_LEADER = -1

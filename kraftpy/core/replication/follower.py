@@ -21,10 +21,9 @@ Rules:
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kraftpy.core.metadata.records import NO_LEADER, PartitionState
 from kraftpy.core.replication.epochs import ReplicaLog, truncation_offset
+from kraftpy.frozen import NamedTuple
 
 
 def may_begin_anew(state: PartitionState, node_id: int, leader_epoch: int) -> bool:

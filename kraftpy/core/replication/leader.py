@@ -29,10 +29,11 @@ With replication factor 1 all this is a comparison per append.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from kraftpy.core.metadata.records import PartitionState
 from kraftpy.core.replication.epochs import check_leader_epoch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 
 PROPOSAL_BACKOFF_MS: Final = 100

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple
 
 from kraftpy.core.security.principals import Principal
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 WILDCARD = "*"

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import NamedTuple
 from weakref import WeakSet
 
 from kraftpy.core.security.acl_table import EVERYTHING, AclTable, bit
@@ -33,6 +32,7 @@ from kraftpy.core.security.acls import (
     address,
 )
 from kraftpy.core.security.principals import BROKER, PAGE, USER, Principal
+from kraftpy.frozen import NamedTuple
 
 VIEW_ANSWERS_MAX = 10_000
 ANSWERS_MAX = 100_000

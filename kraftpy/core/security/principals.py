@@ -7,7 +7,7 @@ asks for what nodes show; no mechanism that clients use makes those types.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from kraftpy.frozen import NamedTuple
 
 USER = "User"
 

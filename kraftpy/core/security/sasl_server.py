@@ -24,11 +24,12 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kraftpy.core.metadata.records import SCRAM_KEY_BYTES, ScramCredential, ScramMechanism
 from kraftpy.core.security.principals import USER, Principal, parsed, reserved
 from kraftpy.core.security.token_logins import TokenLogins
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.sasl import SaslError, plain, scram
 
 DECOY_ITERATIONS = 4096

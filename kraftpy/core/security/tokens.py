@@ -19,11 +19,11 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.core.security.principals import USER, Principal, reserved
 from kraftpy.core.security.sasl_server import Exchange, Step
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.sasl import SaslError, oauthbearer
 
 HEADER_MAX_CHARS = 8192

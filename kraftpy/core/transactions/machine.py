@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from kraftpy.core.coordination import Effects, Outbox, Write, write_error
 from kraftpy.core.coordination.deadlines import Deadlines
@@ -36,7 +35,7 @@ from kraftpy.core.transactions.states import (
     TransactionState,
     may_follow,
 )
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.errors import ErrorCode
 
 QUEUE_MAX = 64

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import NamedTuple
 
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions.machine import Markers
 from kraftpy.core.transactions.records import by_topic
 from kraftpy.core.transactions.states import Partition
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

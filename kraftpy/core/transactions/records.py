@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kraftpy.core.transactions.states import (
     NO_PARTITIONS,
@@ -26,6 +25,7 @@ from kraftpy.core.transactions.states import (
     shared,
     shared_partition,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.codec import decode_versioned
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.extensions import LAST_PRODUCER_EPOCH_TAG, ROOM_TAG

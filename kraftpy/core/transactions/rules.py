@@ -20,7 +20,7 @@ Each function judges one request by the state that it finds, and changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kraftpy.core.transactions.states import (
     EPOCH_MAX,
@@ -36,6 +36,7 @@ from kraftpy.core.transactions.states import (
     shared,
     shared_partition,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 
 _FENCE_EPOCH_MAX = EPOCH_MAX + 1

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kraftpy.core.producers import MAX_EPOCH, TRANSACTION_VERSION_2
+from kraftpy.frozen import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

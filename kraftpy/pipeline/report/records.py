@@ -16,11 +16,12 @@ import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.pipeline.report.definition import Definition, Field, FieldType, JsonPath
 
 NO_TIME: Final = "no time"

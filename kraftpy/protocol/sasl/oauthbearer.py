@@ -11,8 +11,8 @@ JSON; the client has to answer with one byte, and only then the login fails. Rul
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.sasl import SaslError
 
 OAUTHBEARER = "OAUTHBEARER"

@@ -6,8 +6,7 @@ authenticates, as in Kafka.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.sasl import SaslError
 
 PLAIN = "PLAIN"

@@ -26,9 +26,8 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.sasl import SaslError
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"

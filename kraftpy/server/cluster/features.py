@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata import LEVEL
 from kraftpy.core.metadata.levels import (
@@ -32,6 +32,7 @@ from kraftpy.core.metadata.levels import (
     TRANSACTIONS,
     TWINS,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import COOPERATIVE_FEATURE, METADATA_LEVEL_FEATURE
 

@@ -20,7 +20,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.addresses import Listener
@@ -44,6 +43,7 @@ from kraftpy.core.security.sasl_server import (
 )
 from kraftpy.core.security.token_logins import TokenLogins
 from kraftpy.core.security.tokens import OAuthMechanism, TokenRules, open_unsigned
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.sasl.clients import ClientLogin, login
 from kraftpy.protocol.sasl.oauthbearer import OAUTHBEARER
 from kraftpy.protocol.sasl.plain import PLAIN

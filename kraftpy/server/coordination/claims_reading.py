@@ -8,9 +8,10 @@ in a transaction is waited for: it's neither done nor to be dealt again.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
     OFFSET_RANGES_TAG,

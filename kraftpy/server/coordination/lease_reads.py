@@ -7,10 +7,11 @@ read, records never are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from kraftpy.core.leases import Acquired, ReadBatch
 from kraftpy.core.leases.found import NOTHING_ABORTED, Aborted, read_batch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_batch import RECORD_BATCH_OVERHEAD, read_batch_header
 from kraftpy.storage.files import storage_failure

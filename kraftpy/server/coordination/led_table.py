@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.core.config.leasing import EARLIEST, LeaseSettings
 from kraftpy.core.leases import (
@@ -33,6 +33,7 @@ from kraftpy.core.leases.found import NOTHING_ABORTED, Aborted
 from kraftpy.core.leases.numbers import LeaseNumbers
 from kraftpy.core.leases.runs import ARCHIVED
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.lease_reads import LeaseRead

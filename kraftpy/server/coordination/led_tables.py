@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 TABLES_MAX: Final = 20_000

@@ -18,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, Protocol
 
 from kraftpy.core.coordination import Effects, Loaded
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.server.coordination.partition import (
     PIECE_BYTES,

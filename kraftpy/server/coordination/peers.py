@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kraftpy.client.connection import CLIENT_VERSIONS, Connection, ConnectionLostError
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.protocol.extensions import FORWARDED_CLIENT_ID

@@ -16,12 +16,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.groups import Client
 from kraftpy.core.groups.share.offsets import Begun
 from kraftpy.core.groups.share.states import InitializeStates, StateWork
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.messages import (
     ListOffsetsRequest,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
@@ -25,6 +25,7 @@ from kraftpy.core.leases.state import BATCHES_MAX, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.metadata.records import SHARE_STATE_TOPIC
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.peers import STATE, Peers
 from kraftpy.server.coordination.share_coordinator import ShareCoordinator

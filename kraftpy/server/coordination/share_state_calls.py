@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kraftpy.core.leases.share_state import Summary
 from kraftpy.core.leases.state import UNKNOWN, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.core.leases.terms import StateBatch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, error_code
 from kraftpy.protocol.messages import (

@@ -25,13 +25,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.coordination import partition_for
 from kraftpy.core.transactions import Answer, Partition
 from kraftpy.core.transactions.records import by_topic
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kraftpy.server.coordination.peers import QUESTIONS, Peers

@@ -16,8 +16,9 @@ Versions 0 to 3 are `converted_fetch`'s.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import FetchRequest, FetchResponse

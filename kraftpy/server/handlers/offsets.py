@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.api import READ_COMMITTED, ApiKey
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError

@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kraftpy.core.metadata.records import INTERNAL_TOPICS
 from kraftpy.core.transactions.admission import NO_TRANSACTIONS_YET, NotAdmitted, Token
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ProduceRequest, ProduceResponse

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.leases import Acquired, Demand
 from kraftpy.core.leases.sessions import Key, ShareSession
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ShareFetchRequest, ShareFetchResponse
 from kraftpy.server.coordination.led_table import LedTable

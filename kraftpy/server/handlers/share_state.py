@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kraftpy.core.leases.state import BATCHES_MAX, StateAnswer, StateWrite
 from kraftpy.core.leases.state_records import ShareKey
 from kraftpy.core.leases.terms import StateBatch
 from kraftpy.core.security.acls import Operation
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.elements import elements
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import (

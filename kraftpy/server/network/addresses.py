@@ -9,13 +9,14 @@ its machine's name. To its own clients such a broker names the address that they
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.addresses import Address
 from kraftpy.core.config.listeners import security_protocol
 from kraftpy.core.metadata import Broker as BrokerRecord
 from kraftpy.core.metadata import Endpoint, MetadataState
+from kraftpy.frozen import NamedTuple
 
 if TYPE_CHECKING:
     from kraftpy.server.network.dispatch import RequestContext

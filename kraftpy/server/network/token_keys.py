@@ -21,13 +21,13 @@ import logging
 import ssl
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kraftpy.client.https import SIZE_MAX_BYTES, ExchangeError, bounded, exchange
 from kraftpy.core.security.tokens import Header, TokenError
 from kraftpy.events import emit
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.sasl.oauthbearer import TOKEN_MAX_BYTES
 
 log = logging.getLogger(__name__)

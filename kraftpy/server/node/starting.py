@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.quorum.credentials import Credentials
 from kraftpy.quorum.process import ControllerHandle
 

@@ -8,8 +8,7 @@ since may have missed one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from kraftpy.frozen import NamedTuple
 from kraftpy.server.replication.partition import Partition
 
 

@@ -12,10 +12,11 @@ Message sets of magic 0 and 1 are made into a batch before (docs/rules.md, rule 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kraftpy.core.config import TopicConfig
 from kraftpy.core.config.kinds import LONG_MAX
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.legacy import upconvert
 from kraftpy.protocol.record_batch import (

@@ -28,10 +28,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kraftpy.core.compaction import LastBatches, Transactions
 from kraftpy.core.producers import ProducerStateManager
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.record_filter import (
     RecordTable,

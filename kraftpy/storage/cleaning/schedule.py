@@ -19,12 +19,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from kraftpy.core.compaction import Cleanable
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.kinds import LONG_MAX
 from kraftpy.events import emit
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.record_walk import max_uncompressed_bytes
 from kraftpy.storage.cleaning import swap

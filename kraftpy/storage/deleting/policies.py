@@ -13,7 +13,9 @@ Source: the pluggable delete policies of Kafka's design page.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from kraftpy.frozen import NamedTuple
 
 
 class LogFacts(NamedTuple):

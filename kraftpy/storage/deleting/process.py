@@ -21,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
 from kraftpy.core.config.kinds import shorten
+from kraftpy.frozen import NamedTuple
 from kraftpy.storage.deleting.policies import LogFacts
 from kraftpy.storage.files import StorageError
 

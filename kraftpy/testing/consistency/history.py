@@ -31,8 +31,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.shapes import SHAPES
 
 FORMAT = 1

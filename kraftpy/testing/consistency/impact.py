@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.history import Fault
 from kraftpy.testing.consistency.operations import NEVER
 from kraftpy.testing.consistency.series import Timeline

@@ -8,8 +8,9 @@ info.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.history import Entry, Event, Fault, HistoryError, Phase
 
 NEVER = 2**62

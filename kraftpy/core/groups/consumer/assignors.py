@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from kraftpy.frozen import NamedTuple
 
 Uuid: TypeAlias = bytes
 Assignment: TypeAlias = dict[Uuid, frozenset[int]]

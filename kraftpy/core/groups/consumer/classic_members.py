@@ -15,8 +15,6 @@ Like `heartbeat`, this judges against the committed state and gives records; not
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kraftpy.core.groups.consumer.embedded import read_subscription, write_assignment
 from kraftpy.core.groups.consumer.heartbeat import (
     Caller,
@@ -39,6 +37,7 @@ from kraftpy.core.groups.group import CONSUMER_PROTOCOL_TYPE
 from kraftpy.core.groups.membership import rebalance_timeout_ms
 from kraftpy.core.groups.memory import protocols_bytes
 from kraftpy.core.groups.records import too_long
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import (
     HeartbeatRequest,

@@ -8,12 +8,13 @@ topics; the group's records have ids.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.records import Partitions
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.records import too_long
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 

@@ -17,7 +17,6 @@ change here. The rules are Kafka 4.4's:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 
 from kraftpy.core.groups.consumer.assignors import ASSIGNORS, MemberSpec, Uuid
 from kraftpy.core.groups.consumer.reconcile import Owned, next_assignment, owns_only
@@ -50,6 +49,7 @@ from kraftpy.core.groups.consumer.state import (
 from kraftpy.core.groups.consumer.topics import NO_TOPICS_HASH, Topics, metadata_hash
 from kraftpy.core.groups.events import MAX_MEMORY, tell_rebalance, tell_refused
 from kraftpy.core.groups.records import too_long
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from kraftpy.core.coordination import Committed
 from kraftpy.core.groups.config import GroupConfig, GroupTimes
@@ -31,6 +30,7 @@ from kraftpy.core.groups.group import Group
 from kraftpy.core.groups.rebalance import Rebalance
 from kraftpy.core.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from kraftpy.core.groups.share.records import SHARE_RECORDS
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from kraftpy.core.groups.consumer.assignors import Uuid
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, decoder, encode_versioned, encoder
 from kraftpy.protocol.errors import DecodeError

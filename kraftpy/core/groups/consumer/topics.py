@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kraftpy.core.groups.consumer.assignors import Uuid
+from kraftpy.frozen import NamedTuple
 
 NO_TOPICS_HASH = 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
 
 from kraftpy.core.groups.individual.coverage import ClaimRow
 from kraftpy.core.groups.individual.plan import Key
@@ -19,6 +18,7 @@ from kraftpy.core.groups.individual.records import (
     ClaimState,
     decode_key_prefix,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.records import BatchHeader, read_varint, read_varlong
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from kraftpy.core.groups.individual.memory import RANGE_BYTES, SLICE_BYTES
 from kraftpy.core.groups.individual.ranges import EpochRanges, Growth
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.key_hash import HASH_MAX
 
 WHOLE = (0, HASH_MAX)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
@@ -13,6 +12,7 @@ from kraftpy.core.groups.individual.memory import PLACE_BYTES, STALE_BYTES
 from kraftpy.core.groups.individual.pending import LogKey, PendingClaims
 from kraftpy.core.groups.individual.plan import Entry, Key
 from kraftpy.core.groups.records import NO_TIMESTAMP
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 
 TWIN = 1

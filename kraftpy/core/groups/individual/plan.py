@@ -6,13 +6,14 @@ Rules: `commits` has them. Nothing in here changes what is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.ranges import Growth
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 
 # A batch must stay below max.message.bytes.

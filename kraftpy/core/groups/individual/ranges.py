@@ -12,7 +12,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from kraftpy.frozen import NamedTuple
 
 # Of an array without anything.
 _ARRAY_BYTES = 200

@@ -18,10 +18,10 @@ Source: seed 001, "Individual Commit", with a claim in the place of its offset r
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from kraftpy.core.groups.individual.coverage import Claim
 from kraftpy.core.groups.records import STRING_MAX_BYTES
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.key_hash import HASH_MAX
 

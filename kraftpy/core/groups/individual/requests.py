@@ -8,9 +8,9 @@ partition that it stands at. A partition with claims has the offset -1.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from kraftpy.core.groups.individual.coverage import WHOLE, Claim, Coverage
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError
 from kraftpy.protocol.extensions import (
     DISCARD_FROM_TAG,

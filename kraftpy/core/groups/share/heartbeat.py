@@ -15,7 +15,6 @@ records that make it true; state does not change here. The rules are Kafka 4.3's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.records import GroupEpoch, Partitions, TargetEpoch
@@ -40,6 +39,7 @@ from kraftpy.core.groups.share.state import (
     members_bytes,
     subscribed_names,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 

@@ -13,7 +13,6 @@ Each takes three steps, of which the shell does the second: a record of what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 
 from kraftpy.core.coordination import write_error
 from kraftpy.core.groups.consumer.assignors import Uuid
@@ -40,6 +39,7 @@ from kraftpy.core.groups.share.states import (
     initializing,
     topic_names,
 )
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 

@@ -11,10 +11,11 @@ What is replayed is a function of the last value of each key alone, as compactio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.records import GroupEpoch, Partitions, TargetEpoch
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.codec import decode_versioned, encode_versioned
 from kraftpy.protocol.errors import DecodeError

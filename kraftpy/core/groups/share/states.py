@@ -12,11 +12,11 @@ delete one twice, changes nothing. Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from kraftpy.core.groups.consumer.assignors import Uuid
 from kraftpy.core.groups.consumer.topics import Topics
 from kraftpy.core.groups.share.records import ShareStates, TopicShares
+from kraftpy.frozen import NamedTuple
 
 UNKNOWN_OFFSET = -1
 """A share-partition begins where its leader says, by the group's `share.auto.offset.reset`."""

@@ -8,14 +8,14 @@ delete_acls  filters [the same, with null for any name, principal or host]
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from kraftpy.core.fields import AtMost, Length, Range
 from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.levels import SECURITY
 from kraftpy.core.metadata.limits import ACLS_PER_COMMAND_MAX
 from kraftpy.core.security.acls import NAME_LENGTH_MAX
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 
 _Number = Annotated[int, Range(0, 127)]
 _Text = Annotated[str, Length(NAME_LENGTH_MAX)]

@@ -25,6 +25,8 @@ _SHORT_MAX = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Command):
+    """Nothing changes; what was proposed before it is known once it is."""
+
     NAME = "barrier"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from kraftpy.core.fields import AtMost, Length, Range
 from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
@@ -18,7 +18,7 @@ from kraftpy.core.metadata.limits import (
     NAME_FIELD_LENGTH_MAX,
     RESOURCES_PER_COMMAND_MAX,
 )
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 
 OP_SET = 0
 OP_DELETE = 1

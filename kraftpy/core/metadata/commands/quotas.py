@@ -8,13 +8,13 @@ The name of a default is null, and so is the value of a quota that goes.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from kraftpy.core.fields import AtMost, Length
 from kraftpy.core.metadata.commands.codec import AllowedUnder, Command
 from kraftpy.core.metadata.levels import QUOTAS_AND_TOKENS
 from kraftpy.core.metadata.limits import NAME_FIELD_LENGTH_MAX, QUOTAS_PER_COMMAND_MAX
-from kraftpy.frozen import dataclass
+from kraftpy.frozen import NamedTuple, dataclass
 
 _Name = Annotated[str, Length(NAME_FIELD_LENGTH_MAX)]
 _PARTS_MAX = 4

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftpy.core.security.acls import CLUSTER_NAME, Operation, Resource
 from kraftpy.core.security.authorizer import View
+from kraftpy.frozen import NamedTuple
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import RESPONSE_NAMES, ApiKey
 from kraftpy.protocol.elements import elements

@@ -26,8 +26,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.clients import ACCEPT, REJECT, RELEASE, RENEW
 from kraftpy.testing.consistency.history import HistoryError
 from kraftpy.testing.consistency.operations import NEVER, Operation

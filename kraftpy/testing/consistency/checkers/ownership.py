@@ -23,8 +23,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.checkers.log_index import Intervals
 from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.verdicts import Findings, Verdict

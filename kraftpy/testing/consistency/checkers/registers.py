@@ -12,8 +12,9 @@ of `metadata` is a name and holds its configuration, None while it doesn't exist
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.shapes import NO_OFFSET
 

@@ -26,8 +26,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.checkers.registers import EQUAL, Call, State, Step
 from kraftpy.testing.consistency.operations import NEVER
 

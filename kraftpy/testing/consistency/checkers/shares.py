@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.checkers.pieces import WHOLE, slices_of
 from kraftpy.testing.consistency.operations import NEVER, Operation
 from kraftpy.testing.consistency.verdicts import Findings, Verdict

@@ -12,8 +12,8 @@ offset went back on its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.checkers.registers import EQUAL, Call, Registers, State
 from kraftpy.testing.consistency.verdicts import Findings, Verdict
 

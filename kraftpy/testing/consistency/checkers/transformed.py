@@ -9,8 +9,8 @@ one or none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.consistency.checkers.drained import Drain, Drained, Value
 from kraftpy.testing.consistency.operations import Operation
 from kraftpy.testing.consistency.verdicts import Findings, Verdict

@@ -18,7 +18,9 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from kraftpy.frozen import NamedTuple
 
 TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 10.0  # longer than a failover, so that sends are tried again at the new leader

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
+from kraftpy.frozen import NamedTuple
 from kraftpy.testing.cluster import Cluster
 from kraftpy.testing.consistency.faults import membership
 from kraftpy.testing.consistency.faults.ground import OFFSETS_TOPIC, Act, Ground, LeftOut
