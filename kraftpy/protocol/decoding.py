@@ -7,14 +7,15 @@ Rules that every generated decoder keeps, whatever the bytes are:
   its elements need at least. No element has size 0, so time and memory are linear in the input.
 * Lengths below zero mean null, as in Kafka; null where the schema forbids it is an error.
 * Tagged fields may come in any order, and the last of a repeated tag counts, as in Kafka; a known
-  one must fill its size exactly. Unknown ones are kept in `_tags` (KIP-482).
+  one must fill its size exactly. Unknown ones are kept in `_tags` (KIP-482). A struct has at most
+  TAGS_MAX: the known messages have less than ten.
 * `bytes` are copied out of the input, `records` are slices of it.
 
 A decoder in slices, `decode(b, p, count)`, is a generator that returns the same and yields every
 SLICE_ELEMENTS elements of an array, so that its caller may do something else in between. It calls
-`count(field, n)` before it builds the elements of an array: who calls it sets limits there, by
-raising `DecodeError`. A decoder of few is like the first, but raises `ManyElements` where the
-arrays come to more than FEW_ELEMENTS, which costs next to nothing.
+`count(field, n)` before it builds the elements of an array, or tagged fields: who calls it sets
+limits there, by raising `DecodeError`. A decoder of few is like the first, but raises
+`ManyElements` where these come to more than FEW_ELEMENTS, which costs next to nothing.
 
 What makes them fast: neighbouring fixed-size fields, and the length or tag count behind them, are
 read by one `struct` call straight into the object's slots; objects are made without `__init__`.
@@ -34,6 +35,8 @@ from kraftpy.protocol.varint import decode_uvarint, finish_uvarint
 
 SLICE_ELEMENTS = 256
 FEW_ELEMENTS = 2_000
+TAGS_MAX = 100
+_FEW_TAGS = 8  # for which nobody yields
 
 
 class ManyElements(DecodeError):
@@ -62,6 +65,8 @@ def read_tags(b: memoryview, p: int, count: int, end: int) -> tuple[dict[int, me
         count, p = finish_uvarint(b, p, count)
     if count * 2 > end - p:
         raise too_many("tagged fields", count, end - p)
+    if count > TAGS_MAX:
+        raise DecodeError(f"{count} tagged fields, more than {TAGS_MAX}")
     tags: dict[int, memoryview] = {}
     for _ in range(count):
         tag, p = decode_uvarint(b, p)
@@ -105,8 +110,8 @@ _RUNTIME = {
 class DecoderWriter(CodeWriter):
     """Writes one decoder. In the source, `b` is the buffer, `p` the position, `e` the end.
 
-    With `sliced` it writes a decoder in slices, with `few` one of few elements (tagged fields
-    aside).
+    With `sliced` it writes a decoder in slices, with `few` one of few elements (those within
+    tagged fields aside).
     """
 
     def __init__(
@@ -177,6 +182,15 @@ class DecoderWriter(CodeWriter):
             return
         count = self.fresh("t")
         self._flush(count, "B")
+        what = f"{struct_name}'s tagged fields"
+        if self._counts:
+            self.emit(f'if {count}: count("{what}", {count})')
+        if self._few:
+            with self.block(f"if {count}:"):
+                self.emit(f"few += {count}")
+                self.emit(f'if few > {FEW_ELEMENTS}: raise ManyElements("{what}")')
+        if self._yields:
+            self.emit(f"if {count} > {_FEW_TAGS}: yield")
         if tagged:
             helper = self._write_tags_helper(struct_name, tagged)
             self.emit(f"if {count}: p = {helper}({obj}, b, p, {count}, e{self._counter})")

@@ -9,8 +9,9 @@ import pytest
 
 from kraftpy.protocol import codec, messages, schema
 from kraftpy.protocol.api import REQUEST_NAMES, RESPONSE_NAMES, ApiKey
-from kraftpy.protocol.decoding import FEW_ELEMENTS, SLICE_ELEMENTS, ManyElements
+from kraftpy.protocol.decoding import FEW_ELEMENTS, SLICE_ELEMENTS, TAGS_MAX, ManyElements
 from kraftpy.protocol.errors import DecodeError
+from kraftpy.protocol.varint import encode_uvarint
 from tests.protocol.random_messages import RandomMessages, all_versions
 
 VERSIONS = [(key, version) for key in ApiKey for version in all_versions(REQUEST_NAMES[key])]
@@ -49,14 +50,47 @@ def test_a_request_in_slices_is_the_same(key: ApiKey, version: int) -> None:
         request = RandomMessages(seed).message(REQUEST_NAMES[key], version)
         frame = b"".join(codec.encode_request(key, version, 1, None, request))
         _, position = codec.decode_request_header(frame)
-        counted: list[int] = []
-        _, decoded = drain(
-            codec.decode_request_in_slices(
-                key, version, frame, position, lambda _, n, into=counted: into.append(n)
-            )
-        )
+        counted: Counter[bool] = Counter()
+
+        def count(what: str, n: int, counted: Counter[bool] = counted) -> None:
+            counted["tagged fields" in what] += n
+
+        slices = codec.decode_request_in_slices(key, version, frame, position, count)
+        _, decoded = drain(slices)
         assert decoded == codec.decode_request(key, version, frame, position)
-        assert sum(counted) == elements_of(REQUEST_NAMES[key], version, decoded)
+        assert counted[False] == elements_of(REQUEST_NAMES[key], version, decoded)
+
+
+def metadata_request(topics: int, tags: int) -> bytes:
+    """The body of MetadataRequest 12 that names topics with so many tagged fields each."""
+    topic = bytes(16) + b"\2t" + bytes([tags]) + b"".join(bytes([tag, 0]) for tag in range(tags))
+    return encode_uvarint(topics + 1) + topics * topic + b"\0\0\0"
+
+
+def test_tagged_fields_count_and_make_slices_shorter() -> None:
+    counted: Counter[str] = Counter()
+
+    def count(what: str, n: int) -> None:
+        counted[what] += n
+
+    body = metadata_request(SLICE_ELEMENTS, 50)
+    slices = codec.decode_request_in_slices(ApiKey.METADATA, 12, body, 0, count)
+    stops, _ = drain(slices)
+    assert stops >= SLICE_ELEMENTS
+    assert counted == {
+        "MetadataRequest.topics": SLICE_ELEMENTS,
+        "MetadataRequestTopic's tagged fields": 50 * SLICE_ELEMENTS,
+    }
+    few, many = metadata_request(30, 50), metadata_request(FEW_ELEMENTS // 50, 50)
+    assert codec.decode_request_of_few(ApiKey.METADATA, 12, few, 0)
+    with pytest.raises(ManyElements):
+        codec.decode_request_of_few(ApiKey.METADATA, 12, many, 0)
+
+
+def test_a_struct_has_only_so_many_tagged_fields() -> None:
+    assert codec.decode_request(ApiKey.METADATA, 12, metadata_request(1, TAGS_MAX), 0)
+    with pytest.raises(DecodeError, match="101 tagged fields, more than 100"):
+        codec.decode_request(ApiKey.METADATA, 12, metadata_request(1, TAGS_MAX + 1), 0)
 
 
 def elements_of(name: str, version: int, message: Any) -> int:

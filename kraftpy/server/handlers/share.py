@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftpy.core.leases import Acknowledgement
+from kraftpy.core.leases.judging import ACKNOWLEDGEMENTS_MAX
 from kraftpy.core.leases.sessions import FINAL_EPOCH, INITIAL_EPOCH, Key, ShareSession
 from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.api import ApiKey
@@ -222,6 +223,8 @@ def _judge(
         partition = led_partition(broker, ctx, key)
     except KafkaError as failure:
         return failure.code
+    if len(batches) > ACKNOWLEDGEMENTS_MAX:  # before each is looked at
+        return ErrorCode.INVALID_REQUEST
     if any(AcknowledgeType.RENEW in each.acknowledge_types for each in batches):
         if not may_renew:
             return ErrorCode.INVALID_REQUEST

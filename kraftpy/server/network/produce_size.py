@@ -13,6 +13,8 @@ from kraftpy.protocol.varint import decode_uvarint
 _INT16, _INT32 = Struct(">h").unpack_from, Struct(">i").unpack_from
 _ACKS_AND_TIMEOUT_BYTES = 2 + 4
 _INDEX_BYTES = 4
+READS_MAX = 100_000
+"""Of lengths and counts, two a partition: tens of milliseconds."""
 FIRST_VERSION_WITH_TRANSACTIONS = 3
 FIRST_FLEXIBLE_VERSION = 9
 
@@ -20,7 +22,7 @@ FIRST_FLEXIBLE_VERSION = 9
 def is_large_by_records(frame: memoryview, position: int, version: int, limit: int) -> bool:
     """Whether all bytes from `position` (behind the header) on but `limit` are records.
 
-    Bytes that make no sense are no records. Takes no more time than `limit` bytes are worth.
+    Bytes that make no sense are no records, nor those behind the first READS_MAX numbers.
     """
     walk = _Walk(frame, position, version >= FIRST_FLEXIBLE_VERSION, limit)
     try:
@@ -42,7 +44,7 @@ def is_large_by_records(frame: memoryview, position: int, version: int, limit: i
 class _Walk:
     """Goes over a frame; raises ValueError when more than `limit` bytes were no records."""
 
-    __slots__ = ("_start", "flexible", "frame", "limit", "position", "records_bytes")
+    __slots__ = ("_left", "_start", "flexible", "frame", "limit", "position", "records_bytes")
 
     def __init__(self, frame: memoryview, position: int, flexible: bool, limit: int) -> None:
         self.frame = frame
@@ -50,16 +52,20 @@ class _Walk:
         self.flexible = flexible
         self.limit = limit
         self.records_bytes = 0
+        self._left = READS_MAX
+
+    def _check(self) -> None:
+        self._left -= 1
+        if self._left < 0 or self.position - self._start - self.records_bytes > self.limit:
+            raise ValueError
 
     def _uvarint(self) -> int:
-        if self.position - self._start - self.records_bytes > self.limit:
-            raise ValueError
+        self._check()
         value, self.position = decode_uvarint(self.frame, self.position)
         return value
 
     def _int32(self) -> int:
-        if self.position - self._start - self.records_bytes > self.limit:
-            raise ValueError
+        self._check()
         value: int = _INT32(self.frame, self.position)[0]
         self.position += 4
         return value

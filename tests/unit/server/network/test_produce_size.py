@@ -7,7 +7,7 @@ import pytest
 from kraftpy.protocol import codec
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.messages import ProduceRequest
-from kraftpy.server.network.produce_size import is_large_by_records
+from kraftpy.server.network.produce_size import READS_MAX, is_large_by_records
 
 
 def frame(version: int, topics: dict[str, list[int | None]]) -> tuple[memoryview, int]:
@@ -47,3 +47,13 @@ def test_cut_off_bytes_are_left_to_the_decoder(version: int) -> None:
     whole, position = frame(version, {"a": [10, 10], "b": [300]})
     for end in range(position, len(whole)):
         assert is_large_by_records(whole[:end], position, version, 1000)
+
+
+@pytest.mark.parametrize(("version", "reads"), [(2, 1), (11, 2)])
+def test_it_reads_only_so_much(version: int, reads: int) -> None:
+    """What is large is walked over before anything is known of it, and others wait meanwhile."""
+    count = READS_MAX // reads
+    for sizes in ([10] * (count - 10), [10] * (count + 10)):
+        whole, position = frame(version, {"a": sizes})
+        beside = len(whole) - position - 10 * len(sizes)
+        assert is_large_by_records(whole, position, version, beside) == (len(sizes) < count)
