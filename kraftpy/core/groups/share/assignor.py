@@ -64,10 +64,14 @@ def _spread(
     if not members or not places:
         return {}
     sharing = -(-len(members) // len(places))
+    known = set(places)
     held = {
         member_id: {
-            place for place in places if place[1] in targets.get(member_id, {}).get(place[0], ())
+            (topic, index)
+            for topic, indexes in targets.get(member_id, {}).items()
+            for index in indexes
         }
+        & known
         for member_id in members
     }
     quotas = _quotas(members, held, sharing * len(places))
