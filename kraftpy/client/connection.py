@@ -343,10 +343,19 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._write(request, version, answered, keeps=False)
 
-    async def send_unanswered(self, request: Any) -> None:
-        """Sends a request that the broker never answers (Produce with acks=0)."""
+    async def send_unanswered(self, request: Any, *, timeout_ms: int) -> None:
+        """Sends a request that the broker never answers (Produce with acks=0).
+
+        Raises `ConnectionLostError`, also when the broker doesn't take it within `timeout_ms`.
+        """
         self._write(request, self.version(request.API_KEY))
-        await self._drain()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._drain()
+        except TimeoutError:
+            lost = ConnectionLostError(f"{self.address} takes nothing for {timeout_ms} ms")
+            self._end(lost)
+            raise lost from None
 
     async def _send(
         self, request: Any, version: int, timeout_ms: int, *, to_log_in: bool = False

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -329,6 +330,8 @@ class Producer(Sender, Generic[K, V]):
             raise _unknown_partition(topic, partition, len(info.partitions))
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
+        elif not -(1 << 63) <= timestamp_ms < 1 << 63:
+            raise ValueError(f"topic {topic!r}: timestamp_ms {timestamp_ms} is no 64-bit number")
         return topic, partition, size, (timestamp_ms, key_data, data, list(headers))
 
     def _enqueue(self, checked: _Checked, on_delivery: DeliveryCallback | None) -> Delivery:
@@ -376,12 +379,14 @@ class Producer(Sender, Generic[K, V]):
 
         Raises the first error since the last flush.
         """
-        self._flushing += 1
-        self._wake.set()
-        try:
-            await self._idle.wait()
-        finally:
-            self._flushing -= 1
+        waiting = [batch.done for name in self._active for batch in self._queues[name].batches]
+        if waiting:
+            self._flushing += 1
+            self._wake.set()
+            try:
+                await asyncio.wait(waiting)
+            finally:
+                self._flushing -= 1
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -15,7 +15,8 @@ Rules:
 * With `stop_on_failure` nothing is sent behind a batch that failed for good: what waits fails with
   it, and so does what comes. Else records of a partition may be written behind one that wasn't.
 * A batch that is not acknowledged `delivery_timeout_ms` after its first record fails with its last
-  error.
+  error, and isn't sent any more; one that is under way is waited for as long as requests are.
+* What is wrong with one batch, that it can't be encoded for instance, is no other's error.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class Sender:
         now = time.monotonic()
         ready: dict[int, list[tuple[str, int]]] = {}
         due_in: float | None = None
+        self._expire(now)
         for name in self._active:
             queue = self._queues[name]
             if queue.in_flight:
@@ -142,6 +144,17 @@ class Sender:
             ready.setdefault(leader, []).append(name)
         return ready, due_in
 
+    def _expire(self, now: float) -> None:
+        """Fails what has waited for too long."""
+        for name in list(self._active):
+            queue = self._queues[name]
+            while queue.batches and not queue.in_flight:
+                batch = queue.batches[0]
+                if now < batch.created + self._delivery_timeout_s:
+                    break
+                waited = f"{name[0]}-{name[1]}: not written within {self._delivery_timeout_s:g} s"
+                self._settle(name, batch.error or KafkaError(ErrorCode.REQUEST_TIMED_OUT, waited))
+
     async def _deliver(self, node_id: int, names: list[tuple[str, int]]) -> None:
         """Sends the first batch of each partition to their leader and settles what came of it."""
         outcomes: dict[tuple[str, int], int | Exception] = {}
@@ -155,8 +168,7 @@ class Sender:
                 }
             else:
                 outcomes = await self._produce(node_id, names)
-        except Exception as error:
-            # Anything, even a batch that cannot be encoded: its records must not wait for ever.
+        except Exception as error:  # whatever it is: their records must not wait for ever
             outcomes = dict.fromkeys(names, error)
         stale = set()
         for name in names:
@@ -181,11 +193,19 @@ class Sender:
         await self._prepare(names)
         kinds = messages.ProduceRequest
         topics: dict[str, list[Any]] = {}
+        outcomes: dict[tuple[str, int], int | Exception] = {}
         for name in names:
-            partition = kinds.PartitionProduceData(index=name[1], records=self._encode(name))
+            try:
+                records = self._encode(name)
+            except Exception as error:
+                outcomes[name] = error
+                continue
+            partition = kinds.PartitionProduceData(index=name[1], records=records)
             topics.setdefault(name[0], []).append(partition)
             if self._interceptors is not None:
                 self._interceptors.send(_info(self._queues[name].batches[0]), node_id)
+        if not topics:
+            return outcomes
         request = kinds(
             transactional_id=self._transactional_id,
             acks=self._acks,
@@ -197,12 +217,14 @@ class Sender:
         )
         if self._acks == 0:
             connection = await self._cluster.connection(node_id)
-            await connection.send_unanswered(request)
-            return dict.fromkeys(names, -1)
-        response = await self._cluster.request(
-            request, node_id=node_id, at_most=self._produce_version
-        )
-        outcomes: dict[tuple[str, int], int | Exception] = {}
+            await connection.send_unanswered(request, timeout_ms=self._cluster.request_timeout_ms)
+            return {**dict.fromkeys(names, -1), **outcomes}
+        try:
+            response = await self._cluster.request(
+                request, node_id=node_id, at_most=self._produce_version
+            )
+        except Exception as error:
+            return {**dict.fromkeys(names, error), **outcomes}
         for topic in response.responses:
             for partition in topic.partition_responses:
                 code = error_code(partition.error_code)

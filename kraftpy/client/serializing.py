@@ -43,5 +43,8 @@ def headers_size(headers: Sequence[Header], topic: str) -> int:
                 f"topic {topic!r}: header {name!r} has to be a str with bytes or None, not "
                 f"{type(data).__name__}"
             )
-        size += len(name) + len(data or b"") + _HEADER_OVERHEAD
+        try:
+            size += len(name.encode()) + len(data or b"") + _HEADER_OVERHEAD
+        except UnicodeEncodeError as error:
+            raise ValueError(f"topic {topic!r}: header {name!r}: {error}") from None
     return size

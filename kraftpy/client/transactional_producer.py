@@ -2,7 +2,8 @@
 
 Rules:
 
-* Outside of a transaction nothing can be sent. What is sent in one is out when it is committed.
+* Outside of a transaction nothing can be sent, nor while one is being begun or ended: what is sent
+  in one is out when it is committed.
 * When a record fails for good, the transaction has: what waits isn't sent any more, and all that
   can be done is to abort. Deliveries and `commit_transaction` say what failed first.
 * Aborting drops what wasn't sent, waits for what is under way, and then tells the coordinator: so
@@ -15,8 +16,8 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Unpack, overload
 
@@ -126,6 +127,7 @@ class TransactionalProducer(Producer[K, V]):
         )
         self._state = self._transactions.state
         self._claiming: list[Claiming] = []
+        self._busy = ""
 
     # -- transactions
 
@@ -145,11 +147,12 @@ class TransactionalProducer(Producer[K, V]):
         what they left open is aborted. Raises `ProducerFencedError` when this one was.
         """
         self._check_running()
-        await self._transactions.begin()
-        self._claiming.clear()
-        self._stopped = self._failure = None
-        self._producer = self._state.producer
-        self._produce_version = self._transactions.produce_version
+        with self._alone("begun"):
+            await self._transactions.begin()
+            self._claiming.clear()
+            self._stopped = self._failure = None
+            self._producer = self._state.producer
+            self._produce_version = self._transactions.produce_version
 
     async def send_offsets_to_transaction(
         self,
@@ -195,8 +198,9 @@ class TransactionalProducer(Producer[K, V]):
         coordinator doesn't say what it did: the transaction is over for this producer.
         """
         self._state.check_open()
-        await self.flush()
-        await self._transactions.commit()
+        with self._alone("committed"):
+            await self._write_all()
+            await self._transactions.commit()
         for each in self._claiming:
             each.ledger.answered(each.dues, -1)
         self._claiming.clear()
@@ -208,8 +212,32 @@ class TransactionalProducer(Producer[K, V]):
         somebody ends it, its timeout does, or the next transaction of this transactional id.
         """
         self._state.check_open()
-        await self.flush()
-        return self._transactions.hand_over()
+        with self._alone("handed over"):
+            await self._write_all()
+            return self._transactions.hand_over()
+
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
+        """Nothing is sent, and no transaction begun or ended, by other tasks meanwhile."""
+        if self._busy:
+            raise RuntimeError(f"the transaction is being {self._busy} by another task")
+        self._busy = what
+        try:
+            yield
+        finally:
+            self._busy = ""
+
+    async def _write_all(self) -> None:
+        """Writes what still waits. Raises what failed."""
+        self._flushing += 1
+        self._wake.set()
+        try:
+            await self._idle.wait()
+        finally:
+            self._flushing -= 1
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     async def abort_transaction(self) -> None:
         """Has nothing of the transaction count; what still waits isn't written."""
@@ -244,6 +272,10 @@ class TransactionalProducer(Producer[K, V]):
 
     def _check_open(self) -> None:
         self._check_running()
+        if self._busy:
+            raise RuntimeError(
+                f"the transaction is being {self._busy}: send before, or in the next"
+            )
         self._state.check_open()
         super()._check_open()
 

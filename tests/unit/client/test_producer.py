@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from kraftpy.client.batches import EncodedRecords, RecordMetadata
+from kraftpy.client.batches import Batch, EncodedRecords, RecordMetadata
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.partitioner import partition_of_key
 from kraftpy.client.producer import Producer, UnknownPartitionError
@@ -400,15 +399,100 @@ def test_names_the_partitions_that_there_are() -> None:
     produce(Peer({"t": 2}), work)
 
 
-def test_what_cannot_be_encoded_fails_its_delivery() -> None:
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"timestamp_ms": 1 << 63}, "timestamp_ms 9223372036854775808 is no 64-bit number"),
+        ({"headers": [("\ud800", b"")]}, "topic 't': header '.*surrogates"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused_when_it_is_sent(
+    record: dict[str, Any], said: str
+) -> None:
     async def work(producer: Producer) -> None:
-        delivery = await producer.send("t", b"v", timestamp_ms=1 << 70)
-        with pytest.raises((ValueError, OverflowError, struct.error)):
-            await delivery
-        with pytest.raises((ValueError, OverflowError, struct.error)):
-            await producer.flush()
+        with pytest.raises(ValueError, match=said):
+            await producer.send("t", b"v", **record)
 
     produce(Peer({"t": 1}), work)
+
+
+def test_a_batch_that_cannot_be_encoded_fails_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = Batch.encode
+
+    def encode_unless_0(self: Batch, *args: Any, **named: Any) -> bytes:
+        if self.partition == 0:
+            raise ValueError("not this one")
+        return encode(self, *args, **named)
+
+    monkeypatch.setattr(Batch, "encode", encode_unless_0)
+    peer = Peer({"t": 2})
+
+    async def work(producer: Producer) -> None:
+        sent = [await producer.send("t", b"v", partition=each) for each in (0, 1)]
+        with pytest.raises(ValueError, match="not this one"):
+            await producer.flush()
+        assert (await sent[1]).offset == 0
+        with pytest.raises(ValueError, match="not this one"):
+            await sent[0]
+
+    produce(peer, work, linger_ms=60_000)
+
+
+def test_what_waits_for_too_long_fails_with_what_it_waits_for() -> None:
+    """Batches behind one that is overdue don't get their own attempts, each for so long."""
+    peer = Peer({"t": 1})
+    peer.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+
+    async def run() -> None:
+        async with running(peer), Cluster(peer.bootstrap, request_timeout_ms=300) as cluster:
+            producer = Producer(cluster, batch_size_bytes=100, delivery_timeout_ms=200)
+            sent = [await producer.send("t", bytes(90)) for _ in range(4)]
+            for each in sent:
+                with pytest.raises((ConnectionError, KafkaError)):
+                    await each
+            await producer.close(flush=False)
+
+    asyncio.run(run())
+    assert len(peer.asked(ApiKey.PRODUCE)) == 1
+
+
+def test_with_acks_0_a_broker_that_takes_nothing_is_given_up() -> None:
+    peer = Peer({"t": 1})
+
+    async def run() -> None:
+        async with running(peer), Cluster(peer.bootstrap, request_timeout_ms=300) as cluster:
+            producer = Producer(cluster, acks=0, delivery_timeout_ms=500)
+            await producer.send("t", b"v")
+            await producer.flush()
+            connection = await cluster.connection(1)
+            connection.pause_writing()
+            delivery = await producer.send("t", b"v")
+            async with asyncio.timeout(5):
+                assert (await delivery).offset == -1  # on another connection
+            assert connection.closed
+            await producer.close()
+
+    asyncio.run(run())
+
+
+def test_a_flush_waits_for_what_was_sent_before_it_alone() -> None:
+    peer = Peer({"t": 1})
+
+    async def work(producer: Producer) -> None:
+        async def go_on() -> None:
+            while True:
+                await (await producer.send("t", b"v"))
+
+        others = [asyncio.create_task(go_on()) for _ in range(2)]
+        await asyncio.sleep(0)
+        for _ in range(20):
+            async with asyncio.timeout(5):
+                await producer.flush()
+        for each in others:
+            each.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    produce(peer, work)
 
 
 def test_closing_without_flush_fails_what_is_left() -> None:

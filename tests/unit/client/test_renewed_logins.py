@@ -106,7 +106,7 @@ async def test_a_request_without_an_answer_waits_as_well() -> None:
     async with running(peer):
         connection = await opened(peer)
         make_due(connection)
-        await connection.send_unanswered(MetadataRequest([]))
+        await connection.send_unanswered(MetadataRequest([]), timeout_ms=5000)
         async with asyncio.timeout(10):
             while ApiKey.METADATA not in keys_of(peer):
                 await asyncio.sleep(0.01)

@@ -158,6 +158,48 @@ def test_outside_of_a_transaction_nothing_can_be_done(peer: TransactionPeer) -> 
     assert not peer.asked(ApiKey.PRODUCE)
 
 
+def test_while_one_task_ends_a_transaction_others_add_nothing(peer: TransactionPeer) -> None:
+    """Else that would be in the next one, which may be aborted."""
+
+    async def work(producer: TransactionalProducer) -> None:
+        refused: list[str] = []
+
+        async def go_on() -> None:
+            while True:
+                try:
+                    await producer.send("t", b"b", partition=1)
+                except RuntimeError as error:
+                    refused.append(str(error))
+                    return
+
+        for _ in range(3):
+            await producer.begin_transaction()
+            other = asyncio.create_task(go_on())
+            delivery = await producer.send("t", b"a", partition=0)
+            await producer.commit_transaction()
+            assert (await delivery).offset >= 0
+            await other
+        assert [each.partition(":")[0] for each in refused] == [
+            "the transaction is being committed"
+        ] * 3
+
+    produce(peer, work)
+
+
+def test_a_transaction_is_begun_by_one_task(peer: TransactionPeer) -> None:
+    async def work(producer: TransactionalProducer) -> None:
+        said = await asyncio.gather(
+            producer.begin_transaction(), producer.begin_transaction(), return_exceptions=True
+        )
+        assert said[0] is None
+        assert str(said[1]) == "the transaction is being begun by another task"
+        await producer.send("t", b"a")
+        await producer.commit_transaction()
+
+    produce(peer, work)
+    assert len(peer.asked(ApiKey.INIT_PRODUCER_ID)) == 1
+
+
 def test_a_producer_that_is_closed_aborts(peer: TransactionPeer) -> None:
     async def work(producer: TransactionalProducer) -> None:
         await producer.begin_transaction()
