@@ -89,7 +89,8 @@ class RaftVoter(Voter):
             replay=False,
         )
         self._voters = dict(voters)
-        self._leader_listeners: list[LeaderListener] = []
+        # Each with what it has been told.
+        self._leader_listeners: dict[LeaderListener, tuple[int | None, int] | None] = {}
         self._proposed: dict[int, asyncio.Future[Applied]] = {}
         self._barriers_proposed: dict[int, list[asyncio.Future[int]]] = {}
         self._transfer: _Transfer | None = None
@@ -143,8 +144,8 @@ class RaftVoter(Voter):
 
     def on_leader(self, listener: LeaderListener) -> None:
         """See `port.Quorum.on_leader`."""
-        self._leader_listeners.append(listener)
-        self._loop.call_soon(lambda: listener(self.leader_id, self.term))
+        self._leader_listeners[listener] = None
+        self._loop.call_soon(self._tell, listener)
 
     def voter_states(self) -> list[VoterState]:
         """See `port.Quorum.voter_states`."""
@@ -365,7 +366,13 @@ class RaftVoter(Voter):
         if told != self._told:
             self._told = told
             for listener in self._leader_listeners:
-                listener(*told)
+                self._tell(listener)
+
+    def _tell(self, listener: LeaderListener) -> None:
+        told = self.leader_id, self.term
+        if self._leader_listeners[listener] != told:
+            self._leader_listeners[listener] = told
+            listener(*told)
 
     def _lose_lead(self) -> None:
         for future in self._proposed.values():

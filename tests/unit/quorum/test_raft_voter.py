@@ -14,6 +14,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.quorum.files import FileLayer
 from kraftpy.quorum.journal import JournalFailedError, JournalFullError
 from kraftpy.quorum.port import Applied, ProposalRefusedError, Role, VoterState
+from kraftpy.quorum.raft import RaftVoter
 from kraftpy.quorum.raft.bridge import ELECTION_MAX_S
 from kraftpy.quorum.raft.messages import Kind
 from kraftpy.quorum.raft.peers import Peers
@@ -24,7 +25,7 @@ from kraftpy.quorum.voter import VotersChangedError
 from tests.waiting import until
 
 from .faults import IO_ERROR, NO_SPACE, FailingLayer
-from .raft_stack import Trio
+from .raft_stack import CREDENTIALS, Trio
 from .standin import Values
 
 CLIENT = b"c" * 16
@@ -95,6 +96,22 @@ async def test_everybody_hears_who_leads(tmp_path: Path) -> None:
             assert told[-1] == (second.voter_id, second.term)
             assert (first.voter_id, term) in told
         assert applied_when_told[0] > before, "a leader is told once its state is complete"
+
+
+async def test_nobody_hears_twice_who_leads(tmp_path: Path) -> None:
+    """A voter that is started again has a term at once, and who asks is told soon, too."""
+    async with Trio(tmp_path) as trio:
+        term = (await trio.leader()).term
+        trio.stop(1)
+    voter = RaftVoter(
+        tmp_path / "1", 1, trio.addresses, CREDENTIALS, on_fatal=pytest.fail, machine_type=Values
+    )
+    heard: list[tuple[int | None, int]] = []
+    voter.on_leader(lambda *told: heard.append(told))
+    await until(lambda: bool(heard))
+    await asyncio.sleep(0)  # what was called soon as well
+    assert heard == [(None, term)]
+    voter.stop()
 
 
 async def test_a_barrier_covers_what_any_leader_committed(tmp_path: Path) -> None:
