@@ -344,6 +344,15 @@ class ShareFetching:
     async def close(self) -> None:
         """Says what there is to be said, and gives back what is leased."""
         self._chunks.clear()
+        try:
+            await self._say_last()
+        finally:  # also if nobody waits any more
+            for session in self._sessions.values():
+                session.end()
+            self._sessions.clear()
+            await self._cluster.close_lane(self._lane)
+
+    async def _say_last(self) -> None:
         under_way = list(self._tasks.values())
         for node_id, task in self._tasks.items():
             if not self._sessions[node_id].in_flight:
@@ -358,10 +367,6 @@ class ShareFetching:
             if self._acknowledgements.pending(session.tenure)
         ]
         await asyncio.gather(*last, return_exceptions=True)
-        for session in self._sessions.values():
-            session.end()
-        self._sessions.clear()
-        await self._cluster.close_lane(self._lane)
 
 
 def _not_told() -> KafkaError:

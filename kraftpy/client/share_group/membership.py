@@ -78,13 +78,14 @@ class ShareMember:
             self._heart = asyncio.create_task(self._beat())
 
     async def leave(self) -> None:
-        """Leaves the group."""
+        """Leaves the group; polls that go on don't bring it back."""
+        self._topics = frozenset()
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.cancel()
             await asyncio.gather(heart, return_exceptions=True)
         await self._say_leave()
-        self._topics, self.failure = frozenset(), None
+        self.failure = None
         await self._route.close()
 
     # -- heartbeats

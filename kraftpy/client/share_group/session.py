@@ -72,7 +72,9 @@ class ShareSession:
     async def connect(self) -> Connection:
         """Sees that there is a connection; raises `ConnectionError` and KafkaError."""
         before = self._connection
-        if before is not None and before.closed:
+        if before is not None:
+            if not before.closed:  # whether or not the cluster still names the broker
+                return before
             self._lose(ConnectionLostError(f"the connection to {before.address} broke"))
         connection = await self._cluster.connection(self.node_id, self._lane)
         if self._options.exact and not connection.serves(ApiKey.SHARE_FETCH, _NEWER):

@@ -22,7 +22,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import EndTxnMarker, build_end_txn_marker
 from tests.waiting import until
 
-from .peer import HANG_UP, running
+from .peer import HANG_UP, SILENCE, running
 from .share_peer import SharePeer, failing, numbers
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -118,6 +118,53 @@ async def test_a_connection_lost_with_acknowledgements_under_way_is_told(
         assert list(await consumer.commit()) == [T0]
     assert epochs(peer, ApiKey.SHARE_FETCH)[:2] == [0, 0]
     assert peer.said == []
+
+
+async def test_a_leader_that_is_not_among_the_brokers_hears_it_while_the_connection_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unknown(*_: object) -> None:
+        raise ConnectionLostError("broker 1 is not known to the cluster")
+
+    peer = SharePeer()
+    peer.leases = [(numbers(0, 1), [(0, 0, 1)])]
+    async with running(peer), sharing(peer) as consumer:
+        (record,) = await take(consumer, 1)
+        consumer.accept(record)
+        monkeypatch.setattr(consumer._fetching._cluster, "connection", unknown)
+        async with asyncio.timeout(5):
+            await consumer.commit()
+    assert peer.said == [(0, 0, ACCEPT)]
+
+
+async def test_a_poll_that_goes_on_does_not_bring_a_closed_member_back() -> None:
+    peer = SharePeer()
+    async with running(peer), sharing(peer) as consumer:
+        await consumer.poll(50)
+
+        def still_polled(request: Any) -> Any:
+            if request.member_epoch < 0:
+                consumer._member.polled()
+            return peer._share_group_heartbeat(request)
+
+        peer.answers[ApiKey.SHARE_GROUP_HEARTBEAT] = still_polled
+        await consumer.close()
+        assert consumer._member._heart is None
+
+
+async def test_a_close_that_is_cancelled_lets_go_of_the_leases() -> None:
+    peer = SharePeer()
+    peer.leases = [(numbers(0, 1), [(0, 0, 1)])]
+    async with running(peer), sharing(peer) as consumer:
+        (record,) = await take(consumer, 1)
+        consumer.accept(record)
+        peer.answers[ApiKey.SHARE_ACKNOWLEDGE] = lambda request: SILENCE
+        cluster, lane = consumer._fetching._cluster, consumer._fetching._lane
+        closing = asyncio.create_task(consumer.close())
+        await until(lambda: bool(peer.asked(ApiKey.SHARE_ACKNOWLEDGE)))
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        assert not [name for name in cluster._connections if name[1] == lane]
 
 
 async def test_what_was_not_sent_when_a_connection_breaks_is_told() -> None:
