@@ -25,7 +25,7 @@ from kraftpy.server.handlers.authorization.guards import rights
 from kraftpy.server.handlers.table import HANDLERS
 from kraftpy.spark.settings import CLIENT, OPTIONS, Option
 from kraftpy.testing import Broker
-from tests import citations
+from tests import admin_methods, citations
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -37,10 +37,11 @@ DOCUMENTS += [ROOT / "examples" / "README.md"]
 DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [README]
 GUIDES += [ROOT / "docs" / f"{name}.md" for name in ("testing", "command_line", "migration", "faq")]
+ADMIN = ROOT / "docs" / "admin.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 SECURITY = ROOT / "docs" / "security.md"
-WITH_TABLES = [CONFIGURATION, PROTOCOL, SECURITY, SPARK]
+WITH_TABLES = [ADMIN, CONFIGURATION, PROTOCOL, SECURITY, SPARK]
 # The settings that a newcomer meets; the rest are described by `kafka-configs --describe --all`.
 BROKER_KEYS = (
     "node.id",
@@ -235,7 +236,16 @@ def spark_table(options: Iterable[Option]) -> str:
     return table(["option", "for", "default", ""], map(row, options))
 
 
+def admin_tables() -> str:
+    return "\n\n".join(
+        f"### {kind.__name__}\n\n{table(['method', ''], admin_methods.rows(kind))}"
+        for kind in admin_methods.classes()
+    )
+
+
 def generated(document: Path) -> dict[str, str]:
+    if document == ADMIN:
+        return {"admin-methods": admin_tables()}
     if document == SPARK:
         return {"options": spark_table(OPTIONS), "client-options": spark_table(CLIENT)}
     if document == SECURITY:

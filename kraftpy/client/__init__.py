@@ -6,7 +6,8 @@ parts, each usable by itself:
 * `connection`: one socket; requests in flight by correlation id; versions as the broker offers them
 * `cluster`: the brokers, who leads which partition, one connection each, retries with backoff
 * `admin`: topics, partitions, configurations; `cluster_admin`: brokers, replicas, the quorum;
-  `group_admin`: groups and their offsets, from outside
+  `group_admin`: groups and their offsets, from outside; `security_admin`: ACLs, users, quotas,
+  tokens
 * `producer`: `batches`, partitioner, compression, idempotence (`sender`), `interceptors`;
   `blocking`: the same for plain threads
 * `transactional_producer`: records and offsets that count together; `transactions` asks the
@@ -28,30 +29,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kraftpy.client.admin import Admin
+    from kraftpy.client.admin import BROKER_RESOURCE, GROUP_RESOURCE, Admin
     from kraftpy.client.batches import Delivery, RecordMetadata
     from kraftpy.client.blocking import BlockingProducer
     from kraftpy.client.cluster import Cluster, NoBrokerError
-    from kraftpy.client.cluster_admin import ClusterAdmin
+    from kraftpy.client.cluster_admin import (
+        PREFERRED_ELECTION,
+        UNCLEAN_ELECTION,
+        ClusterAdmin,
+        PartitionName,
+    )
     from kraftpy.client.consumer import Consumer
     from kraftpy.client.consumer_records import ConsumerRecord
     from kraftpy.client.group_admin import GroupAdmin
     from kraftpy.client.interceptors import BatchInfo, ProducerInterceptor, ProducerRecord
-    from kraftpy.client.offsets import EARLIEST, LATEST, OffsetAndMetadata, Partition
+    from kraftpy.client.offsets import (
+        EARLIEST,
+        LATEST,
+        OffsetAndMetadata,
+        Partition,
+        list_offsets,
+    )
     from kraftpy.client.producer import Producer, SendManyError, UnknownPartitionError
     from kraftpy.client.rebalance_listener import RebalanceListener
+    from kraftpy.client.security_admin import Credential, SecurityAdmin
     from kraftpy.client.security_settings import parse_security
     from kraftpy.client.share_group.consumer import ShareConsumer
     from kraftpy.client.share_group.leased import ShareRecord
     from kraftpy.client.simple_consumer import SimpleConsumer
     from kraftpy.client.streams import RecordStream
     from kraftpy.client.topic_filter import TopicFilter
+    from kraftpy.client.transaction_admin import TransactionAdmin
     from kraftpy.client.transactional_producer import TransactionalProducer
     from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "BROKER_RESOURCE",
     "EARLIEST",
+    "GROUP_RESOURCE",
     "LATEST",
+    "PREFERRED_ELECTION",
+    "UNCLEAN_ELECTION",
     "Admin",
     "BatchInfo",
     "BlockingProducer",
@@ -59,6 +77,7 @@ __all__ = [
     "ClusterAdmin",
     "Consumer",
     "ConsumerRecord",
+    "Credential",
     "Delivery",
     "ErrorCode",
     "GroupAdmin",
@@ -66,26 +85,34 @@ __all__ = [
     "NoBrokerError",
     "OffsetAndMetadata",
     "Partition",
+    "PartitionName",
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
     "RecordStream",
+    "SecurityAdmin",
     "SendManyError",
     "ShareConsumer",
     "ShareRecord",
     "SimpleConsumer",
     "TopicFilter",
+    "TransactionAdmin",
     "TransactionalProducer",
     "UnknownPartitionError",
+    "list_offsets",
     "parse_security",
 ]
 
 # Where each of them is: a part is loaded by whoever asks for it, and the others aren't.
 _HOMES = {
+    "BROKER_RESOURCE": "admin",
     "EARLIEST": "offsets",
+    "GROUP_RESOURCE": "admin",
     "LATEST": "offsets",
+    "PREFERRED_ELECTION": "cluster_admin",
+    "UNCLEAN_ELECTION": "cluster_admin",
     "Admin": "admin",
     "BatchInfo": "interceptors",
     "BlockingProducer": "blocking",
@@ -93,6 +120,7 @@ _HOMES = {
     "ClusterAdmin": "cluster_admin",
     "Consumer": "consumer",
     "ConsumerRecord": "consumer_records",
+    "Credential": "security_admin",
     "Delivery": "batches",
     "ErrorCode": "errors",
     "GroupAdmin": "group_admin",
@@ -100,19 +128,23 @@ _HOMES = {
     "NoBrokerError": "cluster",
     "OffsetAndMetadata": "offsets",
     "Partition": "offsets",
+    "PartitionName": "cluster_admin",
     "Producer": "producer",
     "ProducerInterceptor": "interceptors",
     "ProducerRecord": "interceptors",
     "RebalanceListener": "rebalance_listener",
     "RecordMetadata": "batches",
     "RecordStream": "streams",
+    "SecurityAdmin": "security_admin",
     "SendManyError": "producer",
     "ShareConsumer": "share_group.consumer",
     "ShareRecord": "share_group.leased",
     "SimpleConsumer": "simple_consumer",
     "TopicFilter": "topic_filter",
+    "TransactionAdmin": "transaction_admin",
     "TransactionalProducer": "transactional_producer",
     "UnknownPartitionError": "producer",
+    "list_offsets": "offsets",
     "parse_security": "security_settings",
 }
 

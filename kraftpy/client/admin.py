@@ -209,7 +209,7 @@ class Admin:
     async def describe_configs(
         self, name: str, *, resource_type: int = TOPIC_RESOURCE
     ) -> list[ConfigValue]:
-        """Every configuration entry of a topic or broker, sorted by name."""
+        """Every configuration entry of a topic, broker or group, sorted by name."""
         kinds = messages.DescribeConfigsRequest
         resource = kinds.DescribeConfigsResource(
             resource_type=resource_type, resource_name=name, configuration_keys=None

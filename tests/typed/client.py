@@ -8,23 +8,30 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from kraftpy.client import (
+    GROUP_RESOURCE,
+    PREFERRED_ELECTION,
     BatchInfo,
     BlockingProducer,
     Cluster,
     Consumer,
     ConsumerRecord,
+    Credential,
     KafkaError,
     OffsetAndMetadata,
     Partition,
+    PartitionName,
     Producer,
     ProducerInterceptor,
     ProducerRecord,
     RecordMetadata,
     RecordStream,
+    SecurityAdmin,
     ShareConsumer,
     ShareRecord,
     TopicFilter,
+    TransactionAdmin,
     TransactionalProducer,
+    list_offsets,
 )
 
 
@@ -149,3 +156,22 @@ async def sharing(cluster: Cluster) -> AsyncIterator[str]:
         assert_type(await consumer.commit(), dict[Partition, KafkaError | ConnectionError | None])
     ShareConsumer(cluster)  # type: ignore[call-overload]
     ShareConsumer(cluster, group_id="g", auto_offset_reset="earliest")  # type: ignore[call-overload]
+
+
+async def administration(cluster: Cluster) -> None:
+    """What is administered is a partition's name, a user, a transactional id."""
+    security = SecurityAdmin(cluster, timeout_ms=10_000)
+    await security.alter_configs("g", values={"k": "v"}, resource_type=GROUP_RESOURCE)
+    await security.alter_configs("g", values={"k": 1})  # type: ignore[dict-item]
+    await security.upsert_credentials("bob", [Credential("SCRAM-SHA-512", 4096, b"s", b"p")])
+    await security.upsert_credentials("bob", ["password"])  # type: ignore[list-item]
+    assert_type(await security.describe_users(), dict[str, dict[str, int]])
+    name = PartitionName("t", 0)
+    elected = await security.elect_leaders(PREFERRED_ELECTION, [name])
+    assert_type(elected, dict[PartitionName, KafkaError | None])
+    await security.alter_reassignments({name: [1, 2]})
+    await security.alter_reassignments({name: "1,2"})  # type: ignore[dict-item]
+    transactions = TransactionAdmin(cluster)
+    assert_type(await transactions.longest_ms(), int)
+    await transactions.hanging()  # type: ignore[call-arg]
+    assert_type(await list_offsets(cluster, {("t", 0): 5}), dict[Partition, int])
