@@ -269,9 +269,9 @@ def with_tables(document: Path) -> str:
     return text
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of README and the guides in this language."""
-    text = "\n".join(document.read_text() for document in GUIDES)
+def blocks(language: str, documents: Iterable[Path] = GUIDES) -> list[str]:
+    """The fenced blocks of README and the guides, or of others, in this language."""
+    text = "\n".join(document.read_text() for document in documents)
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [content for name, content in fenced if name == language]
 
@@ -290,6 +290,13 @@ def commands() -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def scripts() -> list[str]:
+    """The same of all documents' blocks for a shell, where something may stand before it."""
+    text = "".join(blocks("sh", DOCUMENTS)).replace("\\\n", " ")
+    found = re.findall(r"^(?:[A-Z]+=\S+ |.* \| )?(kraftpy \w[^|>#\n]*)", text, re.MULTILINE)
+    return list(dict.fromkeys(line.strip() for line in found))
+
+
 @pytest.mark.parametrize("document", WITH_TABLES, ids=lambda document: document.name)
 def test_the_tables_are_current(document: Path) -> None:
     assert document.read_text() == with_tables(document), f"{document.name} is old: make docs"
@@ -297,9 +304,10 @@ def test_the_tables_are_current(document: Path) -> None:
 
 def test_there_are_commands_to_check() -> None:
     assert len(commands()) > 10
+    assert len(scripts()) > 10
 
 
-@pytest.mark.parametrize("line", commands())
+@pytest.mark.parametrize("line", [*commands(), *scripts()])
 def test_a_command_of_the_readme_is_accepted(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
