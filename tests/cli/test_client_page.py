@@ -1,8 +1,12 @@
-"""The programs of docs/client.md run as they stand there, but for the address."""
+"""The programs of docs/client.md run as they stand there, but for the address.
+
+On a broker of their own: README's program writes to the topic whose offsets they print, too.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from kraftpy.testing import Broker
 
@@ -11,8 +15,9 @@ from .pages import printed_by, programs_of
 DONE = "letters 0 done"
 
 
-def test_the_programs_of_the_page(kraftpy: Broker) -> None:
-    printed = [printed_by(program, kraftpy.bootstrap) for program in programs_of("client.md")]
+def test_the_programs_of_the_page(kraftpy_factory: Callable[..., Broker]) -> None:
+    address = kraftpy_factory().bootstrap
+    printed = [printed_by(program, address) for program in programs_of("client.md")]
     sending, blocking, interceptor, streams, sharing = printed
     assert sending[0] == "orders-0 at 3"
     assert sending[1:] == [
