@@ -8,7 +8,6 @@ from kraftpy.page.html import (
     Child,
     Column,
     Html,
-    cut,
     ids,
     join,
     link,
@@ -56,7 +55,9 @@ def group_page(name: str, seen: Seen, view: View) -> Page:
 def _figures(detail: GroupDetail) -> Html:
     state, kind = group_state(detail.state, detail.trend)
     lag_kind = "warn" if detail.trend.rises else ""
-    protocol = detail.type + (f", {cut(detail.assignor)}" if detail.assignor else "")
+    protocol = join(
+        [detail.type, shown(detail.assignor)] if detail.assignor else [detail.type], ", "
+    )
     pairs: list[tuple[str, Child, str]] = [
         ("State", state, kind if kind in ("warn", "bad") else ""),
         ("Lag", number(total_lag(detail.topics)), lag_kind),

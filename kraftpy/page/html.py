@@ -162,7 +162,7 @@ def number(value: int | None) -> Html:
 
 def size(size_bytes: int | None) -> Html:
     """A number of bytes; a dash if it isn't known."""
-    return number(None) if size_bytes is None else Html(size_text(size_bytes))
+    return number(None) if size_bytes is None else _together(size_text(size_bytes))
 
 
 def rate(per_s: float | None) -> Html:
@@ -174,7 +174,12 @@ def rate(per_s: float | None) -> Html:
 
 def size_rate(bytes_per_s: float | None) -> Html:
     """So many bytes a second; a dash if it isn't known."""
-    return number(None) if bytes_per_s is None else Html(f"{size_text(round(bytes_per_s))}/s")
+    return number(None) if bytes_per_s is None else _together(f"{size_text(round(bytes_per_s))}/s")
+
+
+def _together(text: str) -> Html:
+    """A number and its unit, which stay on one line."""
+    return Html(text.replace(" ", "\u00a0"))
 
 
 def ago(milliseconds: int | None) -> str:

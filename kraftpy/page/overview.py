@@ -229,7 +229,8 @@ def _folders(broker: Broker, disks: Disks | None) -> Html:
     used = sum(folder.used_bytes for folder in folders)
     lines = [
         small(
-            f"{folder.path}: ",
+            tag("bdi", folder.path),
+            ": ",
             join([size(folder.used_bytes), ", "]) if len(folders) > 1 else None,
             size(folder.free_bytes),
             " of ",
@@ -526,7 +527,11 @@ def _happened(events: Sequence[Event]) -> Html:
 
 def _facts(fields: dict[str, str]) -> Html:
     return join(
-        [join([tag("span", key, class_="quiet"), " ", value]) for key, value in fields.items()], " "
+        [
+            join([tag("span", key, class_="quiet"), " ", tag("bdi", value)])
+            for key, value in fields.items()
+        ],
+        " ",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraftpy.testing import Cluster
+from kraftpy.testing import Broker, Cluster
 from tests.chromium import Chromium, wait_for
 from tests.endpoints import metrics_address
 from tests.share_groups import begin_at_start
@@ -29,6 +30,7 @@ GROUPS = {"kitchen": 40, HOSTILE: 90, "..": 10, "x" * 300: 50}
 RECORDS = 100
 QUEUE = "queue"
 DONE = (*range(10), *range(50, 80))
+MANY = 1_200_000
 SIZES = [(1280, 900, False), (768, 1024, True), (420, 900, True), (360, 740, True)]
 
 # The contrast of every piece of text with what is behind it, by WCAG 2; the worst that is too low.
@@ -59,6 +61,33 @@ CONTRAST = """
   return low.sort()[0] || "";
 })()
 """
+# The numbers, with their units, that stand on more than one line; names may do so.
+BROKEN = """
+(() => {
+  const NUMBER = /(?<![\\w-])[+-]?\\d[\\d,.]*(\\s[KMGT]?B)?(\\/s)?(?![\\w-])/g;
+  const broken = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode;
+    if (!text.parentElement.closest("dd, td") || text.parentElement.closest("bdi")) { continue; }
+    for (const found of text.data.matchAll(NUMBER)) {
+      const range = document.createRange();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      const tops = new Set([...range.getClientRects()].map(each => Math.round(each.top)));
+      if (tops.size > 1) { broken.push(found[0]); }
+    }
+  }
+  return broken;
+})()
+"""
+# The last number of seven digits, a lag or how many records there are, becomes much larger.
+LARGER = """
+[...document.querySelectorAll(".figures dd")].findLast(
+  each => /^\\d,\\d{3},\\d{3}$/.test(each.textContent)
+).textContent = "1,234,567,890"
+"""
+WARNING = "rgb(133, 80, 0)"
 NAMES = "[...document.querySelectorAll('section.part:has(#{}) tbody th a')].map(a => a.textContent)"
 
 
@@ -156,7 +185,7 @@ def test_every_page_fits_and_can_be_read(
             f"e.getBoundingClientRect().right > {width} && !e.closest('.table')).length"
         )
         assert page.run(overflowing) == 0, path
-        if phone and width == 360:
+        if width in (360, 1280):
             assert page.run(
                 "[...document.querySelectorAll('.table')].every(t => "
                 "t.scrollWidth <= t.clientWidth)"
@@ -232,6 +261,66 @@ def test_lists_are_sorted_and_searched_while_one_looks(
     page.until("location.search == '?q=KITCH'")
     page.until('document.body.innerText.includes("No topic\'s name has that in it.")')
     assert groups(page) == ["kitchen"]
+
+
+@contextmanager
+def falling_behind(bootstrap: str) -> Iterator[None]:
+    """A topic of many records, to which more come, and a member that has read none of them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result(TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for number in range(MANY):
+        producer.produce("orders", b"x" * 100)
+        if number % 50_000 == 0:
+            producer.flush(TIMEOUT_S)
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "reports",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe(["orders"])
+    assert consumer.poll(TIMEOUT_S) is not None
+    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.wait(0.1):
+            for _ in range(200):
+                producer.produce("orders", b"x" * 100)
+            producer.flush(TIMEOUT_S)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()
+
+
+def test_no_number_is_broken_while_a_group_falls_behind(page: Chromium) -> None:
+    with Broker() as broker, falling_behind(broker.bootstrap):
+        paths = {
+            "": "section:has(#groups) .chip",
+            "groups/reports": ".figures .warn dd",
+            "topics/orders": "section:has(#groups) .chip",
+        }
+        for path, state in paths.items():
+            page.open(url_of(broker.config, path))
+            page.until(f"document.querySelector('{state}')?.textContent == 'Stable, lag rises'", 60)
+            for width, height, phone in SIZES:
+                page.size(width, height, phone=phone)
+                look(page, url_of(broker.config, path), f"busy-{path[:6]}-{width}")
+                assert page.run(BROKEN) == []
+                assert page.run("document.documentElement.scrollWidth") == width
+                colour = f"getComputedStyle(document.querySelector('{state}')).color"
+                assert page.run(colour) == WARNING
+                assert page.run(CONTRAST) == ""
+                assert page.run(f"{LARGER}, {BROKEN}") == []
+                assert page.run("document.documentElement.scrollWidth") == width
 
 
 def test_what_is_new_comes_by_itself_and_leaves_the_focus(
