@@ -4,7 +4,8 @@
   a topic, and from there into another file, while each of three nodes is killed with -9 in turn,
   and the worker, too. Whoever reads committed records has to find each line once, in its order; the
   second file has each, as sinks write at least once.
-* MirrorMaker 2 mirrors two clusters into each other, topics and where groups stand in them.
+* MirrorMaker 2 mirrors two clusters into each other, topics and where groups stand in them. Each
+  copy has to have the values of its topic, partition by partition and in their order.
 
 `--kafka` has the second of these clusters be Apache Kafka's, `--lines` says how many there are.
 """
@@ -114,8 +115,8 @@ class Worker:
         wait_for(f"{name} is taken", lambda: self.ask("/connectors", content) is not None)
 
 
-def committed_lines(bootstrap: str, topic: str) -> list[str]:
-    """All that a reader of committed records finds in the topic's one partition."""
+def committed_lines(bootstrap: str, topic: str, partition: int = 0) -> list[str]:
+    """All that a reader of committed records finds in a partition, in its order."""
     reader = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -127,7 +128,7 @@ def committed_lines(bootstrap: str, topic: str) -> list[str]:
     )
     found: list[str] = []
     try:
-        reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             message = reader.poll(1.0)
@@ -140,7 +141,7 @@ def committed_lines(bootstrap: str, topic: str) -> list[str]:
                 return found
     finally:
         reader.close()
-    raise BrokerError(f"{topic} has no end")
+    raise BrokerError(f"{topic}-{partition} has no end")
 
 
 def connect(folder: Path, count: int) -> bool:
@@ -190,13 +191,19 @@ def connect(folder: Path, count: int) -> bool:
 # -- MirrorMaker 2
 
 
+def written(topic: str, partition: int, count: int) -> list[str]:
+    """The values of one of the two partitions of a topic of so many records."""
+    return [f"{topic} {number}" for number in range(partition, count, 2)]
+
+
 def produce(bootstrap: str, topic: str, count: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(TIMEOUT_S)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-    for number in range(count):
-        producer.produce(topic, f"{topic} {number}", partition=number % 2)
-        producer.poll(0)
+    for partition in range(2):
+        for value in written(topic, partition, count):
+            producer.produce(topic, value, partition=partition)
+            producer.poll(0)
     if producer.flush(TIMEOUT_S):
         raise BrokerError(f"{topic} couldn't be written")
 
@@ -243,6 +250,20 @@ def ends(bootstrap: str, topic: str) -> list[int]:
         asking.close()
 
 
+def is_alike(bootstrap: str, topic: str, to: str, copy: str, count: int) -> bool:
+    """Whether topic and copy have, partition by partition, what was written, and nothing else."""
+    wanted = [written(topic, partition, count) for partition in range(2)]
+    found = {
+        name: [committed_lines(address, name, partition) for partition in range(2)]
+        for name, address in ((topic, bootstrap), (copy, to))
+    }
+    for name, values in found.items():
+        for partition in range(2):
+            if values[partition] != wanted[partition]:
+                say(f"  {name}-{partition} has NOT the values that were written, in their order")
+    return all(values == wanted for values in found.values())
+
+
 def mirror(folder: Path, other: Callable[[Path], Broker], count: int) -> bool:
     folders = {name: folder / name for name in ("one", "two")}
     for each in folders.values():
@@ -266,7 +287,7 @@ def mirror(folder: Path, other: Callable[[Path], Broker], count: int) -> bool:
         ways = ("one->two", "two->one")
         process = mirror_maker.start(folder, addresses, ways, of_each, tasks=2, jvm=_JVM)
         stack.callback(process.stop)
-        half = count // 2
+        half, exact = count // 2, True
         for source, target in (("one", "two"), ("two", "one")):
             topic, copy = f"of-{source}", f"{source}.of-{source}"
             seconds = wait_for(
@@ -274,6 +295,9 @@ def mirror(folder: Path, other: Callable[[Path], Broker], count: int) -> bool:
                 lambda copy=copy, to=addresses[target]: ends(to, copy) == [half] * 2,
             )
             say(f"  {topic} is in {target} as {copy}, {count} records, after {seconds:.1f} s")
+            alike = is_alike(addresses[source], topic, addresses[target], copy, count)
+            exact &= alike
+            say(f"  and their values are {'the same' if alike else 'NOT the same'}")
             # Of records that come behind, so that there is a place to translate the offset to.
             stand(addresses[source], f"of-group-{source}", topic, count)
             seconds = wait_for(
@@ -283,8 +307,9 @@ def mirror(folder: Path, other: Callable[[Path], Broker], count: int) -> bool:
                 ),
             )
             say(f"  and where its group stands, too, after {seconds:.1f} s")
-        say(f"MirrorMaker 2: {one.name} and {two.name}, both ways")
-    return True
+        same = "the same values" if exact else "NOT the same values"
+        say(f"MirrorMaker 2: {one.name} and {two.name}, both ways, {same}")
+    return exact
 
 
 def main() -> int:
