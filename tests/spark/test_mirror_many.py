@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,12 @@ from kraftpy.pipeline.door import Door
 from kraftpy.pipeline.mirror import Cycle, Mirror
 from kraftpy.pipeline.mirrored import Names
 from kraftpy.pipeline.target import Target
-from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.positions import Pattern
 from kraftpy.testing import Broker, Cluster
 from tests.spark.topics import (
     create_topic,
     delete_before,
     delete_topic,
-    end_of,
     fill,
     numbered,
     on_cluster,
@@ -188,65 +185,91 @@ def test_342_topics_settings_and_groups_as_they_come(
     assert committed(source, f"lag-{tag}")[later, 0] == 40
 
 
-@contextmanager
-def killed_on_the_way(cluster: Cluster, topic: str, arrived: Callable[[], bool]) -> Iterator[None]:
-    """Kills the leader of the topic's first partition when something has arrived, and starts it."""
-    failure: list[BaseException] = []
+def copy_in_a_thread(work: Following) -> Cycle:
+    """Copies what there is.
 
-    def kill() -> None:
-        try:
-            wait_until(arrived, "something is copied", timeout_s=200)
-            victim = cluster.leader_of(topic)
-            cluster.kill(victim)
-            wait_until(lambda: cluster.leader_of(topic) != victim, "another leader", timeout_s=60)
-            cluster.restart(victim)
-        except BaseException as error:  # raised behind the block
-            failure.append(error)
+    Spark looks for sinks in the session that is the thread's, which this has it be.
+    """
+    work.spark.createDataFrame([(0,)], "n int")
+    return work.copy()
 
-    helper = threading.Thread(target=kill)
-    helper.start()
-    yield
-    helper.join()
-    if failure:
-        raise failure[0]
+
+def copied(work: Following) -> int:
+    """How many records are in batches that are done."""
+    return sum(work.mirror().ends().values())
+
+
+def any_ended(copies: Sequence[Future[Cycle]]) -> bool:
+    """Raises what a copy has failed with."""
+    return any(each.result() for each in copies if each.done())
+
+
+def kill_leaders_on_the_way(
+    sources: Sequence[tuple[Following, Cluster]], copies: Sequence[Future[Cycle]]
+) -> list[int]:
+    """Kills a leader of each once all have copied something, and starts them again.
+
+    Returns how much each had copied when all of these were dead.
+    """
+    wait_until(
+        lambda: any_ended(copies) or all(copied(work) for work, _ in sources),
+        "each has copied a batch",
+        timeout_s=100,
+    )
+    victims = [cluster.leader_of("orders") for _, cluster in sources]
+    for (_, cluster), victim in zip(sources, victims, strict=True):
+        cluster.kill(victim)
+    done = [copied(work) for work, _ in sources]
+    for (_, cluster), victim in zip(sources, victims, strict=True):
+        wait_until(
+            lambda cluster=cluster, victim=victim: (
+                cluster.leader_of("orders") not in (None, victim)
+            ),
+            "another leader",
+            timeout_s=60,
+        )
+        cluster.restart(victim)
+    return done
 
 
 def test_342_two_sources_into_one_target_whose_leaders_are_killed(
     spark: Any, tmp_path: Path
 ) -> None:
-    rows = 3000
+    """Both at once: each leader dies while either mirror has more to copy than its batch."""
+    rows, batch = 3000, 200
     with (
         Cluster(3) as east,
         Cluster(3) as west,
         Broker(dir=tmp_path / "far") as far,
+        ThreadPoolExecutor(2) as pool,
     ):
-        mirrors = []
+        sources = []
         for name, cluster in (("east", east), ("west", west)):
             create_topic(cluster.bootstrap, "orders", 2)
             fill(cluster.bootstrap, "orders", numbered(rows, 2))
-            mirrors.append(
-                Following(
-                    spark,
-                    cluster.bootstrap,
-                    far.bootstrap,
-                    tmp_path / name,
-                    Names(("orders",), prefix=f"{name}."),
-                    max_records=rows // 5,
-                    to_options=ONCE,
-                )
+            work = Following(
+                spark,
+                cluster.bootstrap,
+                far.bootstrap,
+                tmp_path / name,
+                Names(("orders",), prefix=f"{name}."),
+                max_records=batch,
+                to_options=ONCE,
             )
-        for work, cluster in zip(mirrors, (east, west), strict=True):
-            copy = work.names.copy_of("orders")
-
-            def arrived(copy: str = copy) -> bool:
-                """Whether the first batch is there."""
-                with contextlib.suppress(KafkaError):
-                    return end_of(far.bootstrap, copy, 0) > 100
-                return False
-
-            with killed_on_the_way(cluster, "orders", arrived):
-                assert work.copy().rows == rows
+            sources.append((work, cluster))
+        copies = []
+        for work, _ in sources:
+            copies.append(pool.submit(copy_in_a_thread, work))
+            # One after the other: Spark waits ten seconds for a Python process, and no longer.
+            begun = tmp_path / work.names.prefix[:-1] / "spark" / "offsets" / "0"
+            wait_until(
+                lambda begun=begun: any_ended(copies) or begun.exists(), "a batch", timeout_s=100
+            )
+        done = kill_leaders_on_the_way(sources, copies)
+        # The batch that was under way may have been read; what is behind it was not.
+        assert all(0 < each < rows - batch for each in done), done
+        assert [each.result().rows for each in copies] == [rows, rows]
+        for work, cluster in sources:
             fill(cluster.bootstrap, "orders", numbered(100, 2, first=rows))
-        for work in mirrors:
             assert work.copy().rows == 100
             work.assert_alike("orders")
