@@ -27,15 +27,14 @@ from typing import Generic, Self, Unpack, overload
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
-from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster, NoBrokerError
+from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster
 from kraftpy.client.commits import Commits, Done
-from kraftpy.client.consumer_commits import ConsumerCommits
+from kraftpy.client.consumer_membership import ConsumerMembership
 from kraftpy.client.consumer_positions import ConsumerPositions
 from kraftpy.client.consumer_records import ConsumerRecord, Deserializer, FetchedRecords
-from kraftpy.client.consumer_shares import ConsumerShares, Ranges, shares_as_ranges
+from kraftpy.client.consumer_shares import ConsumerShares, Ranges
 from kraftpy.client.coordinator import Coordinator, Generation, GroupMetadata
 from kraftpy.client.group import MEMBERSHIP_ERRORS, GroupTimes, Member
-from kraftpy.client.handover import hand_over
 from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.leases import cooperation_of, is_leasing
 from kraftpy.client.ledger import slices_of
@@ -44,7 +43,6 @@ from kraftpy.client.options import ConsumerOptions
 from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.client.serializing import K, V
-from kraftpy.client.shares import hashes_of_slots
 from kraftpy.client.streams import RecordStream, Streams, counts_of
 from kraftpy.client.topic_filter import TopicFilter
 from kraftpy.protocol.errors import KafkaError
@@ -54,10 +52,9 @@ from kraftpy.protocol.key_shares import Shares
 __all__ = ["Consumer", "RebalanceListener"]
 
 _ITERATION_POLL_MS = 1_000
-_MISSING_TOPIC_CHECK_S = 1.0
 
 
-class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
+class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
     """Reads partitions that it subscribes to with a group, or that it is assigned by hand.
 
         async with Consumer(cluster, group_id="billing") as consumer:
@@ -425,141 +422,6 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
                 raise
             self._committing(error)
 
-    # -- the group
-
-    async def _advance_membership(self, member: Member) -> None:
-        if member.failure is not None:
-            raise member.failure
-        if member.lost:
-            member.lost = False
-            if self._joining is not None and self._joining.done():
-                self._joining = None
-            shares = self._shares.ranges
-            lost = self._reading.forget(self._reading.assigned)
-            if lost:
-                await self._listener.shares_lost(shares)
-                await self._listener.lost(lost)
-        if self._joining is not None and self._joining.done():
-            joined, self._joining = self._joining, None
-            if joined.exception() is not None:
-                member.needs_join = True
-            await self._take_over(member, joined.result())
-        await self._look_at_topics(member)
-        if self._joining is None and member.needs_join and (self._topics or self._filter is None):
-            await self._join(member)
-
-    async def _join(self, member: Member) -> None:
-        previous = sorted(self._reading.assigned)
-        if member.cooperative:
-            leaving = [name for name in previous if name[0] not in self._topics]
-        else:
-            leaving = previous
-        await self._settle(leaving)
-        await self._commit_processed(previous)
-        if leaving:
-            shares = self._shares.ranges
-            await self._listener.shares_revoked({name: shares[name] for name in leaving})
-            await self._listener.revoked(leaving)
-            await self._commit_claims(leaving)
-            self._reading.forget(leaving)
-        self._joining = asyncio.create_task(member.join(self._topics, self._shares.slots, previous))
-
-    async def _take_over(self, member: Member, shares: Shares) -> None:
-        """Makes the assignment of a new generation this consumer's."""
-        self._generation = member.generation
-        change = hand_over(self._shares.slots, shares)
-        gone = sorted(self._reading.assigned - shares.keys())
-        if change.revoked:
-            await self._settle(change.revoked)
-            await self._commit_processed(change.revoked)
-            await self._listener.shares_revoked(shares_as_ranges(change.revoked))
-            if gone:
-                await self._listener.revoked(gone)
-            await self._commit_claims(change.revoked)
-            self._reading.forget(gone)
-            # They are given to others once this member has joined without them (KIP-429).
-            member.needs_join = True
-        added = sorted(shares.keys() - self._reading.assigned)
-        self._reading.have({name: hashes_of_slots(slots) for name, slots in shares.items()})
-        if change.added:
-            await self._listener.shares_assigned(shares_as_ranges(change.added))
-        if added or not gone:
-            await self._listener.assigned(added)
-
-    async def _settle(self, partitions: Iterable[Partition]) -> None:
-        """Lets streams end what they do of partitions that are about to go."""
-        if self._streams is not None:
-            await self._streams.settle(partitions, self._times.session_timeout_ms / 2000)
-
-    async def _look_at_topics(self, member: Member) -> None:
-        """Looks at what is served, for topics of a filter and, when leading, for partitions."""
-        now = time.monotonic()
-        led = member.led
-        joined = self._joining is None and not member.needs_join
-        if now < self._look_at or not (joined or self._filter is not None):
-            return
-        self._look_at = now + self._metadata_max_age_s
-        wanted = None if self._filter is not None else sorted(led or ())
-        try:
-            if joined:
-                await member.look_at_features()
-            if self._filter is not None or led is not None:
-                await self._cluster.refresh(wanted, range_fetch=True)
-        except (ConnectionError, KafkaError) as error:
-            if isinstance(error, NoBrokerError) and error.first_contact:
-                raise
-            self._look_at = now + _MISSING_TOPIC_CHECK_S
-            return
-        known = self._cluster.topics
-        if self._filter is not None:
-            matching = frozenset(
-                name
-                for name, info in known.items()
-                if not info.internal and self._filter.allows(name)
-            )
-            if matching != self._topics:
-                self._topics = matching
-                member.needs_join = True
-        if led is not None:
-            there = {
-                topic: frozenset(known[topic].partitions if topic in known else ()) for topic in led
-            }
-            if (
-                there != led
-                or member.shareable_now() != member.shareable
-                or member.divides_otherwise()
-            ):
-                member.needs_join = True
-            if not all(there.values()):
-                self._look_at = now + _MISSING_TOPIC_CHECK_S
-            elif member.looks_at_leaders:
-                beat_s = self._times.heartbeat_interval_ms / 1000
-                self._look_at = min(self._look_at, now + beat_s)
-
-    async def _leave(self) -> None:
-        member = self._member
-        joining, self._joining = self._joining, None
-        if joining is not None:
-            joining.cancel()
-            await asyncio.gather(joining, return_exceptions=True)
-        if member is not None:
-            owned = sorted(self._reading.assigned)
-            try:
-                if member.lost or member.failure is not None:
-                    await self._listener.shares_lost(self._shares.ranges)
-                    await self._listener.lost(owned)
-                elif owned:
-                    await self._commit_processed(owned)
-                    await self._listener.shares_revoked(self._shares.ranges)
-                    await self._listener.revoked(owned)
-                    await self._commit_claims(owned)
-            finally:
-                self._member, self._generation = None, Generation()
-                await member.close()
-        elif self._reading.assigned:
-            await self._commit_processed(sorted(self._reading.assigned))
-        self._reading.forget(self._reading.assigned)
-
     async def close(self) -> None:
         """Commits what was processed (with auto commit), leaves the group, gives everything up."""
         if self._closed:
@@ -587,10 +449,3 @@ class Consumer(ConsumerPositions, ConsumerCommits, Generic[K, V]):
         assert self._coordinator is not None
         timeout_ms = self._times.session_timeout_ms
         return cooperation_of(self._coordinator.group_id, generation, timeout_ms)
-
-    def _committing(self, error: KafkaError | None = None) -> Generation:
-        """Who commits; what the coordinator answered that member tells it where it stands."""
-        member = self._member
-        if error is not None and member is not None and member.generation == self._generation:
-            member.observe(error)
-        return self._generation
