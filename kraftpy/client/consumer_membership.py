@@ -46,18 +46,19 @@ class ConsumerMembership(ConsumerCommits):
             raise member.failure
         if member.lost:
             member.lost = False
-            if self._joining is not None and self._joining.done():
-                self._joining = None
-            shares = self._shares.ranges
+            ranges = self._shares.ranges
             lost = self._reading.forget(self._reading.assigned)
             if lost:
-                await self._listener.shares_lost(shares)
+                await self._listener.shares_lost(ranges)
                 await self._listener.lost(lost)
         if self._joining is not None and self._joining.done():
             joined, self._joining = self._joining, None
             if joined.exception() is not None:
                 member.needs_join = True
-            await self._take_over(member, joined.result())
+            shares = joined.result()
+            # It may have been lost while joining, and joined anew; or since, and joins again.
+            if member.generation.id >= 0:
+                await self._take_over(member, shares)
         await self._look_at_topics(member)
         if self._joining is None and member.needs_join and (self._topics or self._filter is None):
             await self._join(member)

@@ -73,7 +73,7 @@ class Peer:
                     return
                 if answer is not SILENCE:
                     self._write(writer, key, header.api_version, header, answer)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()

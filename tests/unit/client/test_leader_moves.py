@@ -14,7 +14,7 @@ from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 
 from .peer import SILENCE, running
-from .test_group import CoordinatorPeer
+from .group_peer import CoordinatorPeer
 
 
 class MovingLeaders(CoordinatorPeer):
