@@ -1,7 +1,11 @@
 """A consumer as a member of its group: joining, taking assignments over, giving up, leaving.
 
-`Consumer` is the one class that has it; all of it runs inside `poll`, but for leaving. `group` does
-what goes on in between.
+Rules:
+* All of it runs inside `poll`, but for leaving; `group` does what goes on in between.
+* A rebalance goes on though the listener raises, or the `poll` is cancelled that called it: others
+  wait for what this consumer gives up. Of what came the listener is told by the next `poll`.
+
+`Consumer` is the one class that has it.
 """
 
 from __future__ import annotations
@@ -40,10 +44,13 @@ class ConsumerMembership(ConsumerCommits):
     _metadata_max_age_s: float
     _joining: asyncio.Task[Shares] | None
     _streams: Streams | None
+    _untold: tuple[Shares, list[Partition] | None] = ({}, None)
+    """What has come that the listener doesn't know of: slices, and partitions, if any changed."""
 
     async def _advance_membership(self, member: Member) -> None:
         if member.failure is not None:
             raise member.failure
+        await self._tell_assigned()
         if member.lost:
             member.lost = False
             ranges = self._shares.ranges
@@ -52,13 +59,13 @@ class ConsumerMembership(ConsumerCommits):
                 await self._listener.shares_lost(ranges)
                 await self._listener.lost(lost)
         if self._joining is not None and self._joining.done():
-            joined, self._joining = self._joining, None
-            if joined.exception() is not None:
-                member.needs_join = True
-            shares = joined.result()
             # It may have been lost while joining, and joined anew; or since, and joins again.
-            if member.generation.id >= 0:
-                await self._take_over(member, shares)
+            if self._joining.exception() is None and member.generation.id >= 0:
+                await self._take_over(member, self._joining.result())
+            else:
+                joined, self._joining = self._joining, None
+                member.needs_join = True
+                joined.result()
         await self._look_at_topics(member)
         if self._joining is None and member.needs_join and (self._topics or self._filter is None):
             await self._join(member)
@@ -80,25 +87,42 @@ class ConsumerMembership(ConsumerCommits):
         self._joining = asyncio.create_task(member.join(self._topics, self._shares.slots, previous))
 
     async def _take_over(self, member: Member, shares: Shares) -> None:
-        """Makes the assignment of a new generation this consumer's."""
+        """Makes the assignment of a new generation this consumer's.
+
+        Until the listener hears of it, a `poll` that is cancelled leaves it to the next one.
+        """
         self._generation = member.generation
         change = hand_over(self._shares.slots, shares)
         gone = sorted(self._reading.assigned - shares.keys())
         if change.revoked:
             await self._settle(change.revoked)
             await self._commit_processed(change.revoked)
-            await self._listener.shares_revoked(shares_as_ranges(change.revoked))
-            if gone:
-                await self._listener.revoked(gone)
-            await self._commit_claims(change.revoked)
+        try:
+            if change.revoked:
+                await self._listener.shares_revoked(shares_as_ranges(change.revoked))
+                if gone:
+                    await self._listener.revoked(gone)
+                await self._commit_claims(change.revoked)
+        finally:
+            self._joining = None
             self._reading.forget(gone)
-            # They are given to others once this member has joined without them (KIP-429).
-            member.needs_join = True
-        added = sorted(shares.keys() - self._reading.assigned)
-        self._reading.have({name: hashes_of_slots(slots) for name, slots in shares.items()})
-        if change.added:
-            await self._listener.shares_assigned(shares_as_ranges(change.added))
-        if added or not gone:
+            if change.revoked:
+                # They are given to others once this member has joined without them (KIP-429).
+                member.needs_join = True
+            added = sorted(shares.keys() - self._reading.assigned)
+            slices = {name: hashes_of_slots(slots) for name, slots in shares.items()}
+            self._reading.have(slices)
+            self._untold = (change.added, added if added or not gone else None)
+        await self._tell_assigned()
+
+    async def _tell_assigned(self) -> None:
+        """Tells the listener of what came, also when the poll that brought it has ended before."""
+        shares, added = self._untold
+        self._untold = ({}, added)
+        if shares:
+            await self._listener.shares_assigned(shares_as_ranges(shares))
+        self._untold = ({}, None)
+        if added is not None:
             await self._listener.assigned(added)
 
     async def _settle(self, partitions: Iterable[Partition]) -> None:

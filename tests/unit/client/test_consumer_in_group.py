@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.consumer import Consumer
-from kraftpy.client.group import GroupTimes
+from kraftpy.client.consumer import Consumer, RebalanceListener
+from kraftpy.client.group import GroupTimes, decode_subscription
+from kraftpy.client.offsets import Partition
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 
@@ -61,3 +62,54 @@ async def test_a_join_that_was_refused_once_and_then_done_counts(
         await asyncio.wait([joining])  # The user does something else meanwhile.
         assert peer.codes[key] == []
         await poll_until(consumer, lambda: consumer.assignment == {T0, T1})
+
+
+class Hindering(RebalanceListener):
+    """Raises when first told of partitions that go, or waits until it's cancelled."""
+
+    def __init__(self, *, raises: bool) -> None:
+        self.events: list[tuple[str, list[Partition]]] = []
+        self._raises = raises
+        self._first = True
+        self.waits = asyncio.Event()
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        self.events.append(("assigned", list(partitions)))
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        self.events.append(("revoked", list(partitions)))
+        if self._first:
+            self._first = False
+            if self._raises:
+                raise ZeroDivisionError
+            self.waits.set()
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "cancelled"])
+async def test_a_cooperative_rebalance_goes_on_whatever_the_listener_does(raises: bool) -> None:
+    peer = GroupPeer()
+    peer.topics["t"] = 3
+    listener = Hindering(raises=raises)
+    async with consuming(peer, assignors=["cooperative-sticky"]) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        await poll_until(consumer, lambda: consumer.assignment)
+        peer.given = [T0, ("t", 2)]
+        peer.codes[ApiKey.HEARTBEAT] = [ErrorCode.REBALANCE_IN_PROGRESS]
+        if raises:
+            with pytest.raises(ZeroDivisionError):
+                await poll_until(consumer, lambda: False)
+        else:
+            polling = asyncio.create_task(poll_until(consumer, lambda: False))
+            await listener.waits.wait()
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+        joins = peer.generation
+        await poll_until(consumer, lambda: peer.generation > joins)
+        (protocol,) = peer.asked(ApiKey.JOIN_GROUP)[-1].protocols
+        assert set(decode_subscription(protocol.metadata, None).owned) == {T0, ("t", 2)}
+        assert listener.events[:3] == [
+            ("assigned", [T0, T1]),
+            ("revoked", [T1]),
+            ("assigned", [("t", 2)]),
+        ]

@@ -13,8 +13,8 @@ from kraftpy.client.group import GroupTimes
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 
-from .peer import SILENCE, running
 from .group_peer import CoordinatorPeer
+from .peer import SILENCE, running
 
 
 class MovingLeaders(CoordinatorPeer):
