@@ -23,7 +23,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Self, Unpack, overload
+from typing import Any, Generic, Self, Unpack, overload
 
 from kraftpy.client.assignor import Assignor
 from kraftpy.client.assignors import ASSIGNORS
@@ -307,8 +307,10 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
     async def unsubscribe(self) -> None:
         """Leaves the group, or forgets the partitions assigned by hand; streams end."""
         await self._end_streams()
-        await self._leave()
-        self._topics, self._filter = frozenset(), None
+        try:
+            await self._leave()
+        finally:
+            self._topics, self._filter = frozenset(), None
 
     @property
     def assignment(self) -> frozenset[Partition]:
@@ -367,7 +369,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._advance()
-            had = bool(self._reading) and not self._may_be_replaced()
+            had = bool(self._reading) and not self._leaving and not self._may_be_replaced()
             if had:
                 records = self._reading.take(max_records or self._max_poll_records)
                 if records:
@@ -391,7 +393,9 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
     async def _wait(self, timeout_s: float) -> None:
         """Waits until something is done that `_advance` acts upon."""
         woken = asyncio.ensure_future(self._wake.wait())
-        tasks = [woken, *self._reading.tasks]
+        tasks: list[asyncio.Task[Any]] = [woken]
+        if not self._leaving:
+            tasks += self._reading.tasks
         if self._joining is not None:
             tasks.append(self._joining)
         try:
@@ -408,6 +412,8 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         """Acts on everything that happened, and sees that what has to go on goes on."""
         if self._closed:
             raise RuntimeError("the consumer is closed")
+        if self._leaving:
+            return
         if self._member is not None:
             self._member.polled()
             await self._advance_membership(self._member)

@@ -44,6 +44,8 @@ class ConsumerMembership(ConsumerCommits):
     _metadata_max_age_s: float
     _joining: asyncio.Task[Shares] | None
     _streams: Streams | None
+    _leaving: bool = False
+    _wake: asyncio.Event
     _untold: tuple[Shares, list[Partition] | None] = ({}, None)
     """What has come that the listener doesn't know of: slices, and partitions, if any changed."""
 
@@ -67,6 +69,8 @@ class ConsumerMembership(ConsumerCommits):
                 member.needs_join = True
                 joined.result()
         await self._look_at_topics(member)
+        if self._has_left(member):
+            return
         if self._joining is None and member.needs_join and (self._topics or self._filter is None):
             await self._join(member)
 
@@ -83,7 +87,9 @@ class ConsumerMembership(ConsumerCommits):
             await self._listener.shares_revoked({name: shares[name] for name in leaving})
             await self._listener.revoked(leaving)
             await self._commit_claims(leaving)
-            self._reading.forget(leaving)
+        if self._has_left(member):
+            return
+        self._reading.forget(leaving)
         self._joining = asyncio.create_task(member.join(self._topics, self._shares.slots, previous))
 
     async def _take_over(self, member: Member, shares: Shares) -> None:
@@ -104,15 +110,16 @@ class ConsumerMembership(ConsumerCommits):
                     await self._listener.revoked(gone)
                 await self._commit_claims(change.revoked)
         finally:
-            self._joining = None
-            self._reading.forget(gone)
-            if change.revoked:
-                # They are given to others once this member has joined without them (KIP-429).
-                member.needs_join = True
-            added = sorted(shares.keys() - self._reading.assigned)
-            slices = {name: hashes_of_slots(slots) for name, slots in shares.items()}
-            self._reading.have(slices)
-            self._untold = (change.added, added if added or not gone else None)
+            if not self._has_left(member):
+                self._joining = None
+                self._reading.forget(gone)
+                if change.revoked:
+                    # They are given to others once this member has joined without them (KIP-429).
+                    member.needs_join = True
+                added = sorted(shares.keys() - self._reading.assigned)
+                slices = {name: hashes_of_slots(slots) for name, slots in shares.items()}
+                self._reading.have(slices)
+                self._untold = (change.added, added if added or not gone else None)
         await self._tell_assigned()
 
     async def _tell_assigned(self) -> None:
@@ -175,29 +182,37 @@ class ConsumerMembership(ConsumerCommits):
                 beat_s = self._times.heartbeat_interval_ms / 1000
                 self._look_at = min(self._look_at, now + beat_s)
 
+    def _has_left(self, member: Member) -> bool:
+        """Whether another task, or the listener, has left the group or is about to."""
+        return self._leaving or self._member is not member
+
     async def _leave(self) -> None:
+        """Leaves the group. Whoever polls meanwhile begins nothing, and gets nothing."""
+        self._leaving = True
         member = self._member
         joining, self._joining = self._joining, None
-        if joining is not None:
-            joining.cancel()
-            await asyncio.gather(joining, return_exceptions=True)
-        if member is not None:
-            owned = sorted(self._reading.assigned)
-            try:
-                if member.lost or member.failure is not None:
-                    await self._listener.shares_lost(self._shares.ranges)
-                    await self._listener.lost(owned)
-                elif owned:
-                    await self._commit_processed(owned)
-                    await self._listener.shares_revoked(self._shares.ranges)
-                    await self._listener.revoked(owned)
-                    await self._commit_claims(owned)
-            finally:
-                self._member, self._generation = None, Generation()
+        owned = sorted(self._reading.assigned)
+        try:
+            if joining is not None:
+                joining.cancel()
+                await asyncio.gather(joining, return_exceptions=True)
+            if member is None:
+                await self._commit_processed(owned)
+            elif member.lost or member.failure is not None:
+                await self._listener.shares_lost(self._shares.ranges)
+                await self._listener.lost(owned)
+            elif owned:
+                await self._commit_processed(owned)
+                await self._listener.shares_revoked(self._shares.ranges)
+                await self._listener.revoked(owned)
+                await self._commit_claims(owned)
+        finally:
+            self._reading.forget(self._reading.assigned)
+            self._member, self._generation, self._untold = None, Generation(), ({}, None)
+            self._leaving = False
+            self._wake.set()
+            if member is not None:
                 await member.close()
-        elif self._reading.assigned:
-            await self._commit_processed(sorted(self._reading.assigned))
-        self._reading.forget(self._reading.assigned)
 
     def _committing(self, error: KafkaError | None = None) -> Generation:
         """Who commits; what the coordinator answered that member tells it where it stands."""

@@ -15,6 +15,7 @@ from kraftpy.client.group import GroupTimes, decode_subscription
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
+from tests.waiting import until
 
 from .group_peer import GroupPeer
 from .peer import running
@@ -113,3 +114,64 @@ async def test_a_cooperative_rebalance_goes_on_whatever_the_listener_does(raises
             ("revoked", [T1]),
             ("assigned", [("t", 2)]),
         ]
+
+
+class Slow(RebalanceListener):
+    """Takes as long as the test wants when first told of partitions that go."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.called, self.go = asyncio.Event(), asyncio.Event()
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            self.called.set()
+            await self.go.wait()
+
+
+async def test_who_polls_while_the_consumer_is_closed_joins_nothing() -> None:
+    peer, listener = GroupPeer(), Slow()
+    async with consuming(peer) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        await poll_until(consumer, lambda: consumer.assignment)
+        polling = asyncio.create_task(poll_until(consumer, lambda: False))
+        closing = asyncio.create_task(consumer.close())
+        await listener.called.wait()
+        peer.codes[ApiKey.HEARTBEAT] = [ErrorCode.REBALANCE_IN_PROGRESS]
+        beats = len(peer.asked(ApiKey.HEARTBEAT))
+        await until(lambda: len(peer.asked(ApiKey.HEARTBEAT)) > beats + 1)
+        listener.go.set()
+        await closing
+        with pytest.raises(RuntimeError, match="the consumer is closed"):
+            await polling
+        assert (listener.calls, consumer._joining, peer.generation) == (1, None, 1)
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_a_rebalance_under_way_ends_when_the_group_is_left(assignor: str) -> None:
+    peer, listener = GroupPeer(), Slow()
+    async with consuming(peer, assignors=[assignor]) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        await poll_until(consumer, lambda: consumer.assignment)
+        peer.given = [T0]
+        peer.codes[ApiKey.HEARTBEAT] = [ErrorCode.REBALANCE_IN_PROGRESS]
+        polling = asyncio.create_task(poll_until(consumer, lambda: not consumer.subscription))
+        await listener.called.wait()
+        await consumer.unsubscribe()
+        listener.go.set()
+        await polling
+        assert (consumer.assignment, consumer._joining) == (frozenset(), None)
+
+
+async def test_a_listener_that_raises_when_the_group_is_left_keeps_nothing() -> None:
+    peer = GroupPeer()
+    async with consuming(peer) as consumer:
+        consumer.subscribe(["t"], listener=Hindering(raises=True))
+        await poll_until(consumer, lambda: consumer.assignment)
+        with pytest.raises(ZeroDivisionError):
+            await consumer.unsubscribe()
+        assert (consumer.assignment, consumer.subscription) == (frozenset(), frozenset())
+        assert len(peer.asked(ApiKey.LEAVE_GROUP)) == 1
+        consumer.subscribe(["t"])
+        await poll_until(consumer, lambda: consumer.assignment)
