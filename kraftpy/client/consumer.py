@@ -6,7 +6,9 @@ Rules:
   callbacks of rebalances run there, and a record counts as processed when the next one is asked
   for. So auto commit never commits what the user has not finished. Heartbeats, joining and
   fetching go on in between.
-* Before partitions are given up, what was processed is committed (with auto commit).
+* Before partitions are given up, what was processed is committed (with auto commit). That isn't
+  what the last `poll` gave when an error or a cancellation ends `async with`, unless it was
+  committed in there.
 * An eager group gives up all partitions in a rebalance; with `cooperative-sticky` alone only those
   that move (KIP-429), and records of the others keep coming meanwhile.
 * Of a partition that members share this one has slices of the keys (`ledger`): they are fetched and
@@ -198,6 +200,9 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Closes the consumer; after an error what was handed out last isn't committed."""
+        if error is not None:
+            self._reading.give_up_what_is_in_hand()
         await self.close()
 
     # -- what to read
@@ -367,6 +372,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
                 "the records go to streams: iterate over those, or unsubscribe() first"
             )
         deadline = time.monotonic() + timeout_ms / 1000
+        self._reading.count_as_processed()
         while True:
             await self._advance()
             had = bool(self._reading) and not self._leaving and not self._may_be_replaced()
@@ -446,6 +452,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
     # -- commits
 
     def _done(self, offsets: Mapping[Partition, Offset] | None = None) -> Done:
+        self._reading.count_as_processed(offsets)
         if offsets is not None:
             return self._shares.done_by(offsets)
         self._done_count = 0

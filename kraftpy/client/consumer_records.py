@@ -47,6 +47,8 @@ class FetchedRecords:
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._chunks: deque[_Chunk] = deque()
+        self.in_hand: dict[Partition, int] = {}
+        """The first offsets of what was handed out last."""
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
@@ -80,6 +82,8 @@ class FetchedRecords:
                         raise failed
                     return taken
                 continue
+            if chunk.taken < len(fetched.records):
+                self.in_hand.setdefault(name, fetched.records[chunk.taken].offset)
             for record in fetched.records[chunk.taken : chunk.taken + most - len(taken)]:
                 positions[name] = record.offset
                 try:
@@ -113,6 +117,7 @@ class FetchedRecords:
         readers = ledger.readers(lane)
         end = fetched.position
         failed = None
+        begin = len(taken)
         while chunk.taken < len(fetched.records):
             record = fetched.records[chunk.taken]
             if len(taken) >= most:
@@ -127,6 +132,9 @@ class FetchedRecords:
             chunk.taken += 1
         else:
             self._chunks.popleft()
+        if len(taken) > begin:
+            first = taken[begin].offset
+            self.in_hand[name] = min(self.in_hand.get(name, first), first)
         ledger.advance(readers, end)
         positions[name] = ledger.position
         return failed

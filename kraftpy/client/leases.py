@@ -24,7 +24,7 @@ from kraftpy.client.assignor import Assignor
 from kraftpy.client.coordinator import Generation
 from kraftpy.client.ledger import WHOLE, Claim, Due, Dues, Lane, Ledger
 from kraftpy.client.offsets import Partition
-from kraftpy.client.spans import Spans, contains, intersect, join, subtract
+from kraftpy.client.spans import INFINITY, Spans, contains, intersect, join, subtract
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
     ACQUIRED_TAG,
@@ -196,6 +196,11 @@ class LeaseLedger(Ledger):
         self._handed = join([*self._handed, *intersect(leased.spans, [(0, max(end, 0))])])
 
     # -- claims
+
+    def not_done_from(self, offset: int) -> None:
+        """In order: what was handed out from here on isn't done; others may do it."""
+        if not self._explicit:
+            self._handed = subtract(self._handed, [(offset, INFINITY)])
 
     def done(self, offset: int) -> bool:
         return offset in self._open and self._open.pop(offset) is None

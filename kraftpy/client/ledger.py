@@ -292,6 +292,12 @@ class Ledger:
                 account.forget(offset, INFINITY)
                 account.passed(min(account.base, offset), subtract(account.answered, _from(offset)))
 
+    def not_done_from(self, offset: int) -> None:
+        """In order: what was handed out from here on isn't done, and comes again."""
+        if not self._explicit:
+            for account in self._accounts:
+                account.next = account.fetched = min(account.next, offset)
+
     def advance_to(self, position: int) -> None:
         """All below was handed out already, while there was no ledger."""
         for account in self._accounts:

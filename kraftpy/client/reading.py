@@ -25,7 +25,14 @@ from kraftpy.client.consumer_shares import ConsumerShares
 from kraftpy.client.coordinator import Generation
 from kraftpy.client.fetcher import Fetcher
 from kraftpy.client.intake import Intake
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Offset,
+    Partition,
+    list_offsets,
+    with_metadata,
+)
 from kraftpy.client.spans import Spans
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import Cooperation
@@ -117,6 +124,25 @@ class Reading:
     def take(self, most: int) -> list[ConsumerRecord[Any, Any]]:
         """Hands records out; see `FetchedRecords.take`."""
         return self._first.fetched.take(most, self.positions)
+
+    def count_as_processed(self, offsets: Mapping[Partition, Offset] | None = None) -> None:
+        """What `take` handed out last is processed: all of it, or what is below these offsets."""
+        in_hand = self._first.fetched.in_hand
+        if offsets is None:
+            in_hand.clear()
+            return
+        for name in in_hand.keys() & offsets.keys():
+            in_hand[name] = max(in_hand[name], with_metadata(offsets[name]).offset)
+
+    def give_up_what_is_in_hand(self) -> None:
+        """What of that doesn't count as processed won't be processed here."""
+        for name, offset in self._first.fetched.in_hand.items():
+            if name not in self.positions:
+                continue
+            if name in self._shares.ledgers:
+                self._shares.ledgers[name].not_done_from(offset)
+            else:
+                self.held[name] = Held(offset)
 
     def advance(self, generation: Generation) -> None:
         """Takes in what is done and starts what is due; raises what went wrong for good."""
@@ -268,6 +294,7 @@ class Reading:
     def _go_to(self, name: Partition, offset: int) -> None:
         self.positions[name] = self._begun[name] = offset
         self.held.pop(name, None)
+        self._first.fetched.in_hand.pop(name, None)
         self._drop_fetched(name)
         if name not in self.paused:
             self._intake(name).fetcher.positions[name] = offset

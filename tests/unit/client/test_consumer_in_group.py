@@ -175,3 +175,47 @@ async def test_a_listener_that_raises_when_the_group_is_left_keeps_nothing() -> 
         assert len(peer.asked(ApiKey.LEAVE_GROUP)) == 1
         consumer.subscribe(["t"])
         await poll_until(consumer, lambda: consumer.assignment)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["raises", "cancelled"])
+@pytest.mark.parametrize(
+    ("most", "commits", "expected"),
+    [(1, None, 1), (3, None, 0), (3, {T0: 2}, 2), (3, {}, 3)],
+    ids=["one by one", "a poll's", "some committed", "all committed"],
+)
+async def test_what_was_in_hand_when_an_error_ended_the_block_is_not_committed(
+    cancelled: bool, most: int, commits: dict[Partition, int] | None, expected: int
+) -> None:
+    peer = GroupPeer()
+
+    async def work() -> None:
+        async with consuming(peer) as consumer:
+            consumer.subscribe(["t"])
+            found = []
+            while not found or found[-1].offset < (1 if most == 1 else 2):
+                found = await consumer.poll(100, max_records=most)
+            if commits is not None:
+                await consumer.commit(commits or None)
+            if cancelled:
+                asyncio.current_task().cancel()
+                await asyncio.sleep(0)
+            raise ZeroDivisionError
+
+    with pytest.raises(asyncio.CancelledError if cancelled else ZeroDivisionError):
+        await asyncio.create_task(work())
+    assert peer.committed.get(T0, 0) == expected
+
+
+async def test_a_position_that_was_sought_counts_though_an_error_follows() -> None:
+    peer = GroupPeer()
+
+    async def work() -> None:
+        async with consuming(peer) as consumer:
+            consumer.subscribe(["t"])
+            async for record in consumer:
+                consumer.seek(T0, record.offset + 2)
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await work()
+    assert peer.committed[T0] == 2

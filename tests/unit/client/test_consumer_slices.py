@@ -318,6 +318,32 @@ def test_auto_commit_claims_what_was_handed_out(peer: SlicesPeer) -> None:
     assert list(peer.claims)[-1][2:] == (0, 59)
 
 
+@pytest.mark.parametrize("explicit", [False, True])
+def test_what_was_in_hand_when_an_error_ended_the_block_is_not_claimed(
+    peer: SlicesPeer, explicit: bool
+) -> None:
+    expected = offsets_of(LOW)
+
+    async def work(consumer: Consumer) -> None:
+        consumer.assign({T0: [LOW]})
+        done, found = [], []
+        while len(done) < 3:
+            done += found
+            found = await consumer.poll(100, max_records=1)
+        for record in done if explicit else ():
+            consumer.done(record)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        consume(peer, work, enable_auto_commit=True, explicit_done=explicit)
+    claimed = [
+        offset
+        for offset in expected
+        if any(claim.first <= offset <= claim.last for claim in peer.claims)
+    ]
+    assert claimed == expected[:3]
+
+
 def test_many_done_records_are_committed_before_their_time(peer: SlicesPeer) -> None:
     async def work(consumer: Consumer) -> None:
         consumer.assign([T0])
