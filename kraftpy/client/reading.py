@@ -75,6 +75,8 @@ class Reading:
         self._shares = shares
         self._make_fetched = fetched
         self._begun: dict[Partition, int] = {}
+        self._rewound: dict[Partition, int] = {}
+        """Where partitions began that were rewound: there they go on if nothing is committed."""
         self._locating: asyncio.Task[dict[Partition, Progress]] | None = None
         self._homes: dict[Partition, Intake] = {}
         self._intakes: list[Intake] = []
@@ -203,6 +205,7 @@ class Reading:
         for name, each in located.items():
             if name not in self.assigned:
                 continue
+            self._rewound.pop(name, None)
             ledger = self._shares.begin(name, each)
             if ledger is not None:
                 self.positions[name] = ledger.position
@@ -214,7 +217,9 @@ class Reading:
     ) -> dict[Partition, Progress]:
         return await self._shares.locate(partitions, generation, self._reset)
 
-    async def _reset(self, others: Sequence[Partition]) -> dict[Partition, int]:
+    async def _reset(self, names: Sequence[Partition]) -> dict[Partition, int]:
+        rewound = {name: self._rewound[name] for name in names if name in self._rewound}
+        others = [name for name in names if name not in rewound]
         if others and self._auto_offset_reset == "none":
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -223,7 +228,7 @@ class Reading:
             )
         when = EARLIEST if self._auto_offset_reset == "earliest" else LATEST
         times = dict.fromkeys(others, when)
-        return await list_offsets(self._cluster, times, isolation=self._isolation)
+        return rewound | await list_offsets(self._cluster, times, isolation=self._isolation)
 
     async def position(self, name: Partition, generation: Generation) -> int:
         """The offset of the record that comes next of an assigned partition."""
@@ -260,6 +265,7 @@ class Reading:
         for name in gone:
             self._shares.forget(name)
             self._begun.pop(name, None)
+            self._rewound.pop(name, None)
             self.positions.pop(name, None)
             self.paused.discard(name)
             self.held.pop(name, None)
@@ -272,10 +278,12 @@ class Reading:
         return sorted(gone)
 
     def rewind(self) -> None:
-        """Goes on from where the group stands, with all that it has now."""
+        """Goes on from where the group stands, or else it began, with all that it has now."""
         slices, paused = self._shares.spans, set(self.paused)
+        rewound = self._rewound | self._begun
         self.forget(self.assigned)
         self.have(slices)
+        self._rewound = rewound
         self.paused |= paused
 
     def _stop_locating(self) -> None:

@@ -219,3 +219,23 @@ async def test_a_position_that_was_sought_counts_though_an_error_follows() -> No
     with pytest.raises(ZeroDivisionError):
         await work()
     assert peer.committed[T0] == 2
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_a_rewound_partition_goes_on_where_the_group_stands_or_else_it_began(
+    committed: bool,
+) -> None:
+    peer = GroupPeer()
+    peer.given = [T0]
+    options = {"auto_offset_reset": "latest", "enable_auto_commit": False}
+    async with consuming(peer, **options) as consumer:
+        consumer.subscribe(["t"])
+        await poll_until(consumer, lambda: consumer.assignment)
+        assert await consumer.position(T0) == 3
+        peer.records[T0] += [b"3", b"4"]
+        assert [record.offset for record in await consumer.poll(1000)] == [3, 4]
+        if committed:
+            await consumer.commit({T0: 4})
+        consumer.rewind()
+        consumer.rewind()
+        assert await consumer.position(T0) == (4 if committed else 3)
