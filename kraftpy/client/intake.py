@@ -38,6 +38,14 @@ class Intake:
             self.disregard.clear()
             self.fetching = asyncio.create_task(self.fetcher.poll())
 
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        fetching, self.fetching = self.fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        await self.fetcher.close()
+
     def drop(self, name: Partition) -> None:
         """Throws away what was fetched of a partition, here and under way."""
         self.disregard.add(name)

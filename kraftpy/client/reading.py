@@ -91,9 +91,11 @@ class Reading:
         self._intakes.append(intake)
         return intake
 
-    def no_streams(self) -> None:
-        """What comes is dealt to the first intake again."""
+    async def no_streams(self) -> None:
+        """What comes is dealt to the first intake again; there are no others."""
         self.deal = self._deal_to_first
+        others, self._intakes = self._intakes[1:], self._intakes[:1]
+        await asyncio.gather(*(intake.close() for intake in others))
 
     def _deal_to_first(self, name: Partition) -> Intake:
         return self._first
@@ -115,7 +117,7 @@ class Reading:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for intake in self._intakes:
-            await intake.fetcher.close()
+            await intake.close()
 
     # -- records
 

@@ -217,4 +217,4 @@ class Streams:
                 await asyncio.wait([step], timeout=_STEP_EVERY_S)
             if not step.cancelled():
                 step.exception()
-        self._reading.no_streams()
+        await self._reading.no_streams()

@@ -41,6 +41,7 @@ class Peer:
         self.answers: dict[ApiKey, Callable[[Any], Any]] = {}
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.connections = 0
+        self.open_connections = 0
         self.port = 0
         self.written: dict[tuple[str, int], list[tuple[bytes | None, bytes | None]]] = {}
         self.raw_batches: list[bytes] = []
@@ -54,6 +55,7 @@ class Peer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open_connections += 1
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -76,6 +78,7 @@ class Peer:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self.open_connections -= 1
             writer.close()
 
     def _write(

@@ -239,3 +239,16 @@ async def test_a_rewound_partition_goes_on_where_the_group_stands_or_else_it_beg
         consumer.rewind()
         consumer.rewind()
         assert await consumer.position(T0) == (4 if committed else 3)
+
+
+async def test_streams_that_ended_leave_no_connections() -> None:
+    peer = GroupPeer()
+    async with consuming(peer) as consumer:
+        opened = []
+        for _ in range(3):
+            (stream,) = consumer.streams({"t": 1})["t"]
+            assert (await anext(stream)).offset == 0
+            opened.append(peer.open_connections)
+            await consumer.unsubscribe()
+            await until(lambda: peer.open_connections < opened[-1])
+        assert opened == [opened[0]] * 3
