@@ -128,8 +128,9 @@ class CoordinatorRoute:
         )
         check(response.error_code, response.error_message)
         node_id: int = response.node_id
-        if node_id not in self._cluster.brokers:
-            self._cluster.brokers[node_id] = BrokerInfo(node_id, response.host, response.port, None)
+        known = self._cluster.brokers.get(node_id)
+        rack = None if known is None else known.rack
+        self._cluster.brokers[node_id] = BrokerInfo(node_id, response.host, response.port, rack)
         return node_id
 
 
@@ -146,6 +147,11 @@ class Coordinator(CoordinatorRoute):
         """Whether it last said so, or wasn't asked; whatever the cluster's features are."""
         lane, join_lane = ("", "") if shared else (new_lane("group"), new_lane("join"))
         super().__init__(cluster, group_id, GROUP_KEY, lane=lane, join_lane=join_lane)
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """How long what isn't given another time is tried again."""
+        return self._cluster.request_timeout_ms
 
     @property
     def takes_claims(self) -> bool:

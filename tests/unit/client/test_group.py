@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kraftpy.client.assignors import ASSIGNORS
-from kraftpy.client.cluster import Cluster
+from kraftpy.client.cluster import BrokerInfo, Cluster
 from kraftpy.client.coordinator import Coordinator, Generation
 from kraftpy.client.group import (
     GroupTimes,
@@ -174,6 +175,19 @@ def test_a_refused_join_is_raised() -> None:
     async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
         with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
             await member.join(TOPICS, {}, [])
+
+    with_member(peer, work)
+
+
+def test_a_coordinator_is_asked_where_it_says_that_it_is() -> None:
+    peer = CoordinatorPeer()
+
+    async def work(member: Member, coordinator: Coordinator, changed: asyncio.Event) -> None:
+        cluster = coordinator._cluster
+        await cluster.refresh([])
+        cluster.brokers[1] = replace(cluster.brokers[1], port=1, rack="here")
+        await coordinator.commit({T0: 1}, Generation(), timeout_ms=1000)
+        assert cluster.brokers[1] == BrokerInfo(1, "127.0.0.1", peer.port, "here")
 
     with_member(peer, work)
 
