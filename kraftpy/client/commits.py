@@ -4,6 +4,8 @@ Rules:
 
 * Commits leave one after the other in the order in which they were made, each with the generation
   of that moment. So none goes back over another, and one of a former generation is refused.
+* A commit whose time is up before its turn comes isn't sent: those behind one that fails don't each
+  wait as long again.
 * Auto commit has at most one commit under way; what failed is committed with the next one.
 * Without auto commit, holes (`ledger`) are claimed as often, by themselves: nobody waits for that,
   and it comes before or behind other commits with the same outcome.
@@ -21,7 +23,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from kraftpy.client.claims import commit_claims
@@ -95,7 +98,7 @@ class Commits:
             return
         plain = {n: each for n, each in offsets.items() if not isinstance(each, Claiming)}
         claims = {n: each for n, each in offsets.items() if isinstance(each, Claiming)}
-        async with self._turn:
+        async with self._turn_within(timeout_ms or self._coordinator.request_timeout_ms):
             try:
                 if plain:
                     await self._coordinator.commit(
@@ -107,6 +110,22 @@ class Commits:
                 if self._committing() == generation:
                     self._committing(error)
                 raise
+
+    @asynccontextmanager
+    async def _turn_within(self, timeout_ms: int) -> AsyncIterator[None]:
+        """Holds the turn of a commit, behind all that were made before; KafkaError in vain."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"group {self._coordinator.group_id!r}: earlier commits took all of its time",
+            ) from None
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def _claim(
         self, claims: Mapping[Partition, Claiming], generation: Generation, timeout_ms: int | None

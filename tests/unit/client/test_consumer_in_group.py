@@ -14,11 +14,11 @@ from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.group import GroupTimes, decode_subscription
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol.api import ApiKey
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.errors import ErrorCode, KafkaError
 from tests.waiting import until
 
 from .group_peer import GroupPeer
-from .peer import running
+from .peer import SILENCE, running
 
 T0, T1 = ("t", 0), ("t", 1)
 TIMES = GroupTimes(session_timeout_ms=10_000, heartbeat_interval_ms=20)
@@ -252,3 +252,18 @@ async def test_streams_that_ended_leave_no_connections() -> None:
             await consumer.unsubscribe()
             await until(lambda: peer.open_connections < opened[-1])
         assert opened == [opened[0]] * 3
+
+
+async def test_commits_behind_one_that_is_not_answered_do_not_each_wait_as_long() -> None:
+    peer = GroupPeer()
+    peer.answers[ApiKey.OFFSET_COMMIT] = lambda _: SILENCE
+    async with running(peer), Cluster(peer.bootstrap, request_timeout_ms=300) as cluster:
+        consumer = Consumer(cluster, group_id="g")
+        commits = [consumer.commit_async({T0: offset}) for offset in range(5)]
+        await consumer.close()
+        outcomes = await asyncio.gather(*commits, return_exceptions=True)
+    assert isinstance(outcomes[0], ConnectionError)
+    for outcome in outcomes[2:]:
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(peer.asked(ApiKey.OFFSET_COMMIT)) <= 2
