@@ -62,7 +62,7 @@ docs: $(BIN)/.group-test  ## rewrite what comes from the code: the tables of doc
 	$(BIN)/python -m tests.test_deploy
 	$(BIN)/python -m dashboards.generator
 
-bench: $(BIN)/.group-$(if $(filter spark mirror,$(ARGS)),spark,test)  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=compaction, ARGS=groups, ARGS=transactions, ARGS=cooperative, ARGS=metrics, ARGS=amplification, ARGS=transactional-ids, ARGS=security, ARGS=leases, ARGS=starts, ARGS=spark, ARGS=mirror
+bench: $(BIN)/.group-$(if $(filter spark mirror,$(ARGS)),spark,test)  ## measure kraftpy; ARGS="--json FILE" keeps the figures, ARGS="compare A B" compares two, ARGS=partitions, ARGS=saturation, ARGS=offsets, ARGS=offsets-load, ARGS=takeover, ARGS=compaction, ARGS=groups, ARGS=transactions, ARGS=cooperative, ARGS=metrics, ARGS=amplification, ARGS=transactional-ids, ARGS=security, ARGS=leases, ARGS=starts, ARGS=spark, ARGS=mirror
 	$(BIN)/python -m tests.bench $(ARGS)
 
 race: $(BIN)/.group-test  ## Apache Kafka and kraftpy in turn, with ratios (two hours and a half; ROUNDS=5, ARGS='--nodes 1', ARGS=transactions, ARGS=security (10 minutes) or ARGS=share for a part, ARGS='--only "offset commits"' for some rows; needs Java 17 and Maven)

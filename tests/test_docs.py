@@ -100,6 +100,7 @@ BROKER_KEYS = (
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "offsets.retention.minutes",
+    "offsets.warm.replicas",
     "group.initial.rebalance.delay.ms",
     "group.consumer.session.timeout.ms",
     "group.consumer.heartbeat.interval.ms",

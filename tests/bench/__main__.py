@@ -9,6 +9,7 @@
     python -m tests.bench saturation                               a quorum beside an overload
     python -m tests.bench offsets                                  bytes of a committed offset
     python -m tests.bench offsets-load                             10 M of them, read from a log
+    python -m tests.bench takeover [--count N]                     their coordinator is killed
     python -m tests.bench groups                                   only offsets and rebalances
     python -m tests.bench transactions                             their CPU, the memory of an id
     python -m tests.bench cooperative                              members that share a partition
@@ -72,6 +73,7 @@ from tests.bench import (
     share_rows,
     spark,
     starts,
+    takeover,
     transaction_costs,
     transaction_rows,
     transactional_ids,
@@ -98,6 +100,7 @@ MODES = [
     "saturation",
     "offsets",
     "offsets-load",
+    "takeover",
     "compaction",
     "metrics",
     "amplification",
@@ -338,6 +341,9 @@ def asked(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], metavar="WORDS", help="race only such rows"
     )
+    parser.add_argument(
+        "--count", type=int, default=takeover.COUNT, metavar="N", help="offsets of a takeover"
+    )
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the race's tables into FILE")
     parser.add_argument("mode", nargs="?", choices=MODES, default="bench")
     parser.add_argument(
@@ -414,6 +420,8 @@ def main() -> int:
             print(figures.bench_table(once(offsets.sizes(say))))
         elif options.mode == "offsets-load":
             print(figures.bench_table(once(offsets.loading(say))))
+        elif options.mode == "takeover":
+            print(takeover.run(options.count, say))
         elif options.mode == "compaction":
             with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as folder:
                 print(figures.bench_table(once(compaction(Path(folder), say))))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from kraftpy.cli.nodes import EPHEMERAL_SETTINGS
+from kraftpy.core.coordination import partition_for
 from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.records import build_batch
 from kraftpy.testing import Cluster
+from tests.endpoints import metric
 from tests.server.slices import read_slice, sent, slices, wanted
 from tests.server.wire import fetch, fetch_request, produce
 from tests.waiting import wait_until
@@ -20,6 +25,7 @@ from .conftest import NewTopicMaker
 from .support import Writer, batch, connect, leader_of, read_all
 
 NOW_MS = 1_700_000_000_000
+OFFSETS_PARTITIONS = int(EPHEMERAL_SETTINGS["offsets.topic.num.partitions"])
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -117,6 +123,56 @@ def test_committed_offsets_survive_their_coordinator(
         assert committed() == number + 1
         three.restart(victim)
         three.wait_healthy()
+
+
+def test_who_takes_over_groups_reads_none_of_their_old_records(
+    three: Cluster, new_topic: NewTopicMaker
+) -> None:
+    """What was committed is in memory already where it was followed."""
+    topic = new_topic(three, 20)
+    index = partition_for("group", OFFSETS_PARTITIONS)
+    names = (f"{topic}-{number}" for number in itertools.count())
+    kept = (name for name in names if partition_for(name, OFFSETS_PARTITIONS) == index)
+    groups = list(itertools.islice(kept, 150))
+    victim = coordinator_of(three, groups[0])
+    with connect(three, victim) as wire:
+        for group in groups:
+            answer = wire.call(ApiKey.OFFSET_COMMIT, 8, commit_request(group, topic, 20))
+            assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.NONE}
+
+    def all_followed() -> bool:
+        configs = [node.config for node in three.nodes.values()]
+        committed = sum(metric(each, "kraftpy_committed_offsets") for each in configs)
+        followed = sum(metric(each, "kraftpy_followed_committed_offsets") for each in configs)
+        return followed == 2 * committed >= 2 * 3_000
+
+    wait_until(all_followed, "both followers have read what was committed")
+    three.kill(victim)
+    offsets = "__consumer_offsets"
+    wait_until(lambda: leader_of(three, offsets, index) != victim, "another node leads")
+    successor = three.nodes[leader_of(three, offsets, index)]
+    loaded = re.compile(
+        rf" coordinator-loaded partition={index} .* records=(\d+) .* offsets=(\d+)$", re.MULTILINE
+    )
+
+    def loads() -> list[int]:
+        """How many records were read each time that all the offsets were there."""
+        found = loaded.findall(successor.log_path.read_text())
+        return [int(records) for records, count in found if int(count) >= 3_000]
+
+    wait_until(loads, "another node coordinates the groups")
+    assert loads() == [0]
+    three.restart(victim)
+    three.wait_healthy()
+
+
+def commit_request(group: str, topic: str, partitions: int) -> messages.OffsetCommitRequest:
+    kind = messages.OffsetCommitRequest
+    offsets = [
+        kind.OffsetCommitRequestPartition(number, 7, committed_metadata="")
+        for number in range(partitions)
+    ]
+    return kind(group, -1, topics=[kind.OffsetCommitRequestTopic(topic, partitions=offsets)])
 
 
 def coordinator_of(cluster: Cluster, group: str) -> int:
