@@ -73,6 +73,7 @@ Exit codes:
   6    a promise was broken (consistency), or damage found (pipeline audit)
   7    not everything could be decided (consistency)
   130  interrupted with Ctrl-C (dev and server: 0, that is how they end)
+  143  ended by SIGTERM (dev and server: 0)
 """
 
 

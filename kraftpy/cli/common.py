@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import re
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +24,9 @@ from kraftpy.cli.failure import (
 )
 from kraftpy.cli.failure import (
     EXIT_NOT_STARTED as EXIT_NOT_STARTED,
+)
+from kraftpy.cli.failure import (
+    EXIT_TERMINATED as EXIT_TERMINATED,
 )
 from kraftpy.cli.failure import (
     EXIT_UNDECIDED as EXIT_UNDECIDED,
@@ -170,14 +174,17 @@ def output_option(function: _F) -> _F:
     )(function)
 
 
-def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a command's coroutine; what the client raises becomes a `Failure`."""
+def run_client(work: Coroutine[Any, Any, None], *, hears_sigterm: bool = False) -> None:
+    """Runs a command's coroutine; what the client raises becomes a `Failure`.
+
+    With `hears_sigterm` SIGTERM cancels it, as Ctrl-C does; a second one ends the process.
+    """
     import asyncio
 
     from kraftpy.client.cluster import AddressError, NoBrokerError
 
     try:
-        asyncio.run(work)
+        asyncio.run(_until_sigterm(work) if hears_sigterm else work)
     except BrokenPipeError:  # stdout's; what is wrong with a socket arrives as NoBrokerError
         raise
     except NoBrokerError as error:
@@ -193,6 +200,32 @@ def run_client(work: Coroutine[Any, Any, None]) -> None:
         raise Failure(
             f"{error}{_login_hint(error)}{health_hint(error)}", EXIT_BROKER_ERROR
         ) from None
+
+
+async def _until_sigterm(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    running = asyncio.current_task()
+    assert running is not None
+    told = False
+
+    def stop(number: int, _: object) -> None:
+        nonlocal told
+        told = True
+        signal.signal(number, before)
+        loop.call_soon_threadsafe(running.cancel)
+
+    # Not the loop's own: that is never called while a reader of stdout holds everything up.
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if told:
+            raise click.exceptions.Exit(EXIT_TERMINATED) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _where_hint(first_contact: bool) -> str:

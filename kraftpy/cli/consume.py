@@ -97,7 +97,8 @@ def command(
     """Write the records of TOPIC to stdout, and follow it until Ctrl-C.
 
     Several topics may be named, and patterns as a shell's: of those the topics that there are, with
-    -g also those that come. Ctrl-C with -g commits what was written, and leaves the group.
+    -g also those that come. Ctrl-C and SIGTERM with -g commit what was written, and leave the
+    group.
 
     \b
     kraftpy consume orders                 all records, then new ones
@@ -137,7 +138,7 @@ def command(
                 raise topic_failure(what, error) from None
 
     try:
-        run_client(run())
+        run_client(run(), hears_sigterm=group is not None)
     finally:
         meter.clear()
         if sys.stderr.isatty():
@@ -313,7 +314,7 @@ async def _consume_as_member(
                 for record in records:
                     written.add((record.topic, record.partition), record.offset + 1)
                 await written.commit_if_due()
-        except asyncio.CancelledError:  # Ctrl-C
+        except asyncio.CancelledError:  # Ctrl-C, SIGTERM
             await written.commit()
             raise
         await written.commit()

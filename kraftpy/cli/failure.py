@@ -19,6 +19,7 @@ EXIT_UNHEALTHY = 5
 EXIT_INCONSISTENT = 6
 EXIT_UNDECIDED = 7
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143  # as a shell has it of whom SIGTERM ended
 
 
 class Failure(click.ClickException):

@@ -234,6 +234,53 @@ def test_ctrl_c_writes_what_was_read_and_says_so(
         assert f"wrote 2 records to {topic}: partition 0 at offset 0 to 1" in said
 
 
+def test_sigterm_ends_a_member_as_ctrl_c_does(
+    kraftpy: Broker, topic: str, produce: Callable[..., str], consume: Callable[..., str]
+) -> None:
+    produce(b"1\n")
+    # What is written is committed once a second only: it is the signal that has it done at once.
+    with running("consume", topic, "-g", topic, bootstrap=kraftpy.bootstrap) as member:
+        assert member.stdout_line() == "1"
+        produce(b"2\n")
+        assert member.stdout_line() == "2"
+        assert member.end(signal.SIGTERM) == 143
+        assert member.rest_of_stderr() == ""
+    (described,) = json.loads(
+        output("group", "describe", topic, "-o", "json", bootstrap=kraftpy.bootstrap)
+    )
+    assert described["state"] == "Empty"
+    produce(b"3\n")
+    assert consume("-g", topic, "-n", "1") == "3\n"
+
+
+def test_sigterm_writes_what_was_read_and_says_so(
+    kraftpy: Broker, topic: str, consume: Callable[..., str]
+) -> None:
+    with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
+        assert producer.process.stdin is not None
+        producer.process.stdin.write(b"one\n")
+        producer.process.stdin.flush()
+        assert consume("-n", "1") == "one\n"
+        assert producer.end(signal.SIGTERM) == 143
+        assert f"wrote 1 record to {topic}: partition 0" in producer.rest_of_stderr()
+
+
+def test_a_refused_record_is_named_and_so_is_what_is_written(
+    kraftpy: Broker, topic: str, consume: Callable[..., str]
+) -> None:
+    small = b"".join(b"%d\n" % n for n in range(5))
+    lines = small + b"x" * 1_200_000 + b"\n" + small
+    done = run_command("produce", topic, "-o", "json", stdin=lines, bootstrap=kraftpy.bootstrap)
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert "Record 6 of the input was not written, 10 others were" in said
+    assert f"`kraftpy topic alter {topic} -c max.message.bytes=BYTES`" in said
+    found = json.loads(done.stdout)
+    assert (found["records"], found["not_written"], found["first_not_written"]) == (10, 1, 6)
+    assert (found["error"], found["partitions"][0]["last_offset"]) == ("MESSAGE_TOO_LARGE", 9)
+    assert consume("-o", ":end") == 2 * small.decode()
+
+
 def test_end_waits_for_the_next(kraftpy: Broker, topic: str, produce: Callable[..., str]) -> None:
     produce(b"old\n")
     with running("consume", topic, "-o", "end", bootstrap=kraftpy.bootstrap) as follower:
