@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kraftpy.cli.common import TEXT, bootstrap_option
+from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure, bootstrap_option
 
 if TYPE_CHECKING:
     from kraftpy.client.cluster import Cluster
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _FILE_MAX_BYTES = 1 << 20
+_CONNECT_MAX_MS = 5_000  # of one address; where there are others, those come next
 _WHERE = ("bootstrap.servers", "metadata.broker.list")
 # What has to be secret, and may come from the environment.
 _VARIABLES = {
@@ -53,7 +54,12 @@ class Brokers:
         """A client of theirs."""
         from kraftpy.client.cluster import Cluster
 
-        return Cluster(self.bootstrap, request_timeout_ms=timeout_ms, security=self.security)
+        return Cluster(
+            self.bootstrap,
+            request_timeout_ms=timeout_ms,
+            connect_timeout_ms=min(timeout_ms, _CONNECT_MAX_MS),
+            security=self.security,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,4 +239,10 @@ def _add_passwords(given: dict[str, str]) -> None:
         needed = logs_in if key == "sasl.password" else "SSL" in protocol
         if not value or not needed or given.get(key) or given.get("sasl.jaas.config"):
             continue
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Failure(
+                f"{variable} in the environment is not UTF-8: give it in that encoding", EXIT_USAGE
+            ) from None
         given[key] = value

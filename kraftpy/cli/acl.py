@@ -21,7 +21,9 @@ from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
     EXIT_BROKER_ERROR,
     EXIT_USAGE,
+    GROUP_NAME,
     TEXT,
+    TOPIC_NAME,
     Failure,
     echo_json,
     echo_table,
@@ -61,6 +63,7 @@ _OPTIONS = {
     "delegation_token": Resource.DELEGATION_TOKEN,
     "user_principal": Resource.USER,
 }
+_NAMES = {Resource.TOPIC: TOPIC_NAME, Resource.GROUP: GROUP_NAME}
 _PRODUCER = {
     Resource.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
@@ -114,7 +117,7 @@ def _resource_options(function: _F) -> _F:
     for option, kind in reversed(_OPTIONS.items()):
         made = click.option(
             f"--{option.replace('_', '-')}",
-            type=TEXT,
+            type=_NAMES.get(kind, TEXT),
             multiple=True,
             metavar="NAME",
             help=f"A {kind.name.lower().replace('_', ' ')}, * for all of them. Repeatable.",

@@ -7,8 +7,9 @@ import json
 import math
 import re
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -50,6 +51,9 @@ from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.wording import printable
 
+if TYPE_CHECKING:
+    from kraftpy.client.cluster import NoBrokerError
+
 # What the fields of the protocol hold: 16 and 32 bits with a sign.
 MAX_PARTITIONS = 2**31 - 1
 MAX_REPLICAS = 2**15 - 1
@@ -71,7 +75,13 @@ class _Completed:
 
 
 class _Text(_Completed, click.types.StringParamType):
-    """Text that can be sent: an argument whose bytes are not UTF-8 is a usage error."""
+    """Text that can be sent: an argument whose bytes are not UTF-8 is a usage error.
+
+    `completes` says of what it is a name, "topics" or "groups", where the help doesn't.
+    """
+
+    def __init__(self, completes: str | None = None) -> None:
+        self.completes = completes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text: str = super().convert(value, param, ctx)
@@ -118,6 +128,8 @@ class _TopicPartitions(_Completed, click.ParamType):  # type: ignore[type-arg]
 
 
 TEXT = _Text()
+TOPIC_NAME = _Text("topics")
+GROUP_NAME = _Text("groups")
 
 
 def bootstrap_option(function: _F) -> _F:
@@ -182,23 +194,26 @@ def run_client(work: Coroutine[Any, Any, None], *, hears_sigterm: bool = False) 
     import asyncio
 
     from kraftpy.client.cluster import AddressError, NoBrokerError
+    from kraftpy.client.connection import MAY_WANT, UntrustedError
 
     try:
         asyncio.run(_until_sigterm(work) if hears_sigterm else work)
     except BrokenPipeError:  # stdout's; what is wrong with a socket arrives as NoBrokerError
         raise
     except NoBrokerError as error:
-        raise Failure(
-            f"{error}. {_where_hint(error.first_contact)}",
-            EXIT_UNREACHABLE,
-        ) from None
+        hint = _SECURITY_HINT if MAY_WANT in str(error) else _where_hint(error)
+        raise Failure(f"{error}{hint}", EXIT_UNREACHABLE) from None
     except AddressError as error:
         raise click.BadParameter(str(error), param_hint="'-b' / '--bootstrap'") from None
+    except UntrustedError as error:
+        raise Failure(str(error), EXIT_UNREACHABLE) from None
     except ConnectionError as error:
-        raise Failure(f"{error}{_HEALTH_HINT}", EXIT_UNREACHABLE) from None
+        hint = _SECURITY_HINT if MAY_WANT in str(error) else _HEALTH_HINT
+        raise Failure(f"{error}{hint}", EXIT_UNREACHABLE) from None
     except KafkaError as error:
         raise Failure(
-            f"{error}{_login_hint(error)}{health_hint(error)}", EXIT_BROKER_ERROR
+            f"{error}{_login_hint(error)}{rights_hint(error)}{health_hint(error)}",
+            EXIT_BROKER_ERROR,
         ) from None
 
 
@@ -228,12 +243,16 @@ async def _until_sigterm(work: Coroutine[Any, Any, None]) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def _where_hint(first_contact: bool) -> str:
-    if first_contact:
-        return "Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT"
-    return "They did before: `kraftpy cluster health` shows which are back"
+def _where_hint(error: NoBrokerError) -> str:
+    if not error.first_contact:
+        return ". They did before: `kraftpy cluster health` shows which are back"
+    hint = ". Start a broker with `kraftpy dev`, or name yours with -b HOST:PORT"
+    if error.asked > 1:
+        hint += ". If these are yours, `kraftpy cluster health` shows which are back"
+    return hint
 
 
+_SECURITY_HINT = ". Such settings are given by --command-config FILE or -X KEY=VALUE"
 _HEALTH_HINT = ". `kraftpy cluster health` shows what is down"
 # What brokers answer that lack a leader, a majority of controllers or enough replicas.
 _OUTAGES = frozenset(
@@ -258,6 +277,26 @@ def health_hint(error: KafkaError) -> str:
     return _HEALTH_HINT if error.code in _OUTAGES else ""
 
 
+_RIGHTS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "--topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "--group",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "--transactional-id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "--cluster",
+}
+
+
+def rights_hint(error: KafkaError, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Where to look, for what isn't allowed; `names` has what each option of `acl` would name."""
+    option = _RIGHTS.get(error.code)
+    if option is None:
+        return ""
+    what = option if option == "--cluster" else f"{option} {names.get(option, 'NAME')}"
+    return (
+        f". Who may alter the cluster sees by `kraftpy acl check --principal User:NAME {what}` "
+        "what is lacking, and allows it by `kraftpy acl add`"
+    )
+
+
 def _login_hint(error: KafkaError) -> str:
     if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
         return ". Look at sasl.username, sasl.password and sasl.mechanism (--command-config, -X)"
@@ -280,7 +319,9 @@ def topic_failure(topic: str, error: KafkaError) -> Failure:
             "--if-not-exists accepts it",
             EXIT_BROKER_ERROR,
         )
-    hint = _topic_setting_hint(error) or health_hint(error)
+    hint = (
+        _topic_setting_hint(error) or rights_hint(error, {"--topic": topic}) or health_hint(error)
+    )
     return Failure(f"topic {topic!r}: {error}{hint}", EXIT_BROKER_ERROR)
 
 
@@ -312,7 +353,8 @@ def group_failure(group_id: str, error: KafkaError) -> Failure:
             "log, `kraftpy cluster health` what is wrong"
         )
     else:
-        text = f"group {group_id!r}: {error}{health_hint(error)}"
+        hint = rights_hint(error, {"--group": group_id}) or health_hint(error)
+        text = f"group {group_id!r}: {error}{hint}"
     return Failure(text, EXIT_BROKER_ERROR)
 
 

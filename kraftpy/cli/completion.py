@@ -101,7 +101,10 @@ def names_for(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def kind_of(param: click.Parameter) -> str | None:
-    """`topics` or `groups`, by what the help calls the parameter."""
+    """`topics` or `groups`, by the parameter's type, or what the help calls it."""
+    named: str | None = getattr(param.type, "completes", None)
+    if named is not None:
+        return named
     what = (param.metavar or param.name or "").upper().lstrip("[")
     if "TOPIC" in what and not what.startswith("KEY"):
         return "topics"

@@ -162,6 +162,8 @@ def _parse_plan(text: bytes) -> Plan:
     plan: Plan = {}
     try:
         document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError('it is no object that has "partitions"')
         if document.get("version", 1) != 1:
             raise ValueError(f"version {document['version']!r} is not 1")
         for each in document["partitions"]:

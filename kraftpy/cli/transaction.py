@@ -19,6 +19,7 @@ from kraftpy.cli.common import (
     echo_json,
     echo_table,
     output_option,
+    rights_hint,
     run_client,
     scope_option,
     timeout_option,
@@ -44,7 +45,8 @@ def transaction_failure(transactional_id: str, error: KafkaError) -> Failure:
             "shows what there is"
         )
     else:
-        text = f"transactional id {transactional_id!r}: {error}"
+        hint = rights_hint(error, {"--transactional-id": transactional_id})
+        text = f"transactional id {transactional_id!r}: {error}{hint}"
     return Failure(text, EXIT_BROKER_ERROR)
 
 
@@ -312,6 +314,7 @@ def abort(
     async def run() -> None:
         async with brokers.connect(timeout_ms) as cluster:
             admin = TransactionAdmin(cluster, timeout_ms=timeout_ms)
+            await partitions_in(cluster, [Scope(topic, (partition,))])
             try:
                 producer = await admin.abort((topic, partition), start_offset)
             except KafkaError as error:

@@ -29,6 +29,7 @@ from kraftpy.cli.common import (
     echo_json,
     echo_table,
     output_option,
+    rights_hint,
     run_client,
     timeout_option,
 )
@@ -36,6 +37,7 @@ from kraftpy.client.security_admin import SCRAM_MECHANISMS, Credential, Security
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
 _PASSWORD_MAX = 4096
+_CHARACTER_MAX_BYTES = 4
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -48,7 +50,7 @@ def user_failure(name: str, error: KafkaError) -> Failure:
             "which mechanisms"
         )
     else:
-        text = f"user {name!r}: {error}"
+        text = f"user {name!r}: {error}{rights_hint(error)}"
     return Failure(text, EXIT_BROKER_ERROR)
 
 
@@ -218,7 +220,7 @@ def hash_command(name: str) -> None:
 
     if not is_name(name):
         raise click.BadParameter(
-            f"{name:.80!r} can't log in by HTTP: a name has no colon, no blanks at its ends and "
+            f"{name[:80]!r} can't log in by HTTP: a name has no colon, no blanks at its ends and "
             "nothing that can't be printed",
             param_hint="'NAME'",
         )
@@ -232,7 +234,18 @@ def _password() -> str:
     if sys.stdin.isatty():
         password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
-        password = sys.stdin.readline(_PASSWORD_MAX).rstrip("\r\n")
+        # One more than there may be, and the end of the line: what is longer is not cut unseen.
+        line = sys.stdin.buffer.readline(_CHARACTER_MAX_BYTES * (_PASSWORD_MAX + 1) + 2)
+        password = os.fsdecode(line).rstrip("\r\n")
     if not password:
-        raise Failure("the password is empty", EXIT_USAGE)
+        raise Failure("the password is empty: type it, or give it as a line on stdin", EXIT_USAGE)
+    if len(password) > _PASSWORD_MAX:
+        raise Failure(
+            f"the password has more than {_PASSWORD_MAX:,} characters: choose a shorter one",
+            EXIT_USAGE,
+        )
+    try:
+        password.encode()
+    except UnicodeEncodeError:
+        raise Failure("the password is not UTF-8: give it in that encoding", EXIT_USAGE) from None
     return password

@@ -44,12 +44,14 @@ class NoBrokerError(ConnectionError):
     """No address answered; the text names each with its reason.
 
     `first_contact` says that none ever did. That is not tried again: a broker that has yet to be
-    started, or a wrong address, is likelier than one that is about to answer.
+    started, or a wrong address, is likelier than one that is about to answer. `asked` counts the
+    addresses.
     """
 
-    def __init__(self, message: str, *, first_contact: bool) -> None:
+    def __init__(self, message: str, *, first_contact: bool, asked: int = 1) -> None:
         super().__init__(message)
         self.first_contact = first_contact
+        self.asked = asked
 
 
 class AddressError(ValueError):
@@ -238,6 +240,7 @@ class Cluster:
         raise NoBrokerError(
             "no broker answers: " + "; ".join(dict.fromkeys(reasons)),
             first_contact=not self.brokers,
+            asked=len({(host, port) for _, host, port in candidates}),
         )
 
     async def _connection(self, key: tuple[int | str, str], host: str, port: int) -> Connection:

@@ -109,10 +109,12 @@ RENEWED_AFTER = (0.85, 0.95)
 """A login is renewed when a share between these of its time is over, not all of them at once."""
 
 _TLS_ALERT = b"\x15\x03"
-_MAY_WANT_TLS = "it may want TLS (security.protocol=SSL, or SASL_SSL)"
-_MAY_WANT_LOGIN = "it may want a login (security.protocol=SASL_SSL, or SASL_PLAINTEXT)"
+MAY_WANT = "it may want"
+"""What is said of a broker that hangs up on who comes without TLS, a login or a certificate."""
+_MAY_WANT_TLS = f"{MAY_WANT} TLS (security.protocol=SSL, or SASL_SSL)"
+_MAY_WANT_LOGIN = f"{MAY_WANT} a login (security.protocol=SASL_SSL, or SASL_PLAINTEXT)"
 _MAY_WANT_CERTIFICATE = (
-    "it may want a certificate of this client, or another one (ssl.keystore.location, or "
+    f"{MAY_WANT} a certificate of this client, or another one (ssl.keystore.location, or "
     "ssl.certificate.location and ssl.key.location)"
 )
 # How OpenSSL begins the reasons of alerts that say that the peer wants another certificate.

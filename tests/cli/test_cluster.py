@@ -198,7 +198,7 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     ("text", "reason"),
     [
         ("", "Expecting value"),
-        ("[]", "no attribute"),
+        ("[]", "no object that has"),
         ("[" * 100_000, "recursion"),
         ('{"version": 2, "partitions": []}', "version 2 is not 1"),
         ('{"version": 1}', "'partitions' is missing"),

@@ -169,5 +169,7 @@ def test_errors_say_what_to_type_next(peer: Peer) -> None:
     assert "`kraftpy transaction producers -t orders:1` shows" in error
     _, error = run(peer, "abort", "missing", "0", "42", code=1)
     assert "topic 'missing' does not exist" in error
+    _, error = run(peer, "abort", "orders", "9", "4711", code=1)
+    assert "topic 'orders' has no partition 9, only 0 to 1" in error
     _, error = run(peer, "terminate", "nobody", code=1)
     assert "'nobody' does not exist" in error

@@ -10,6 +10,7 @@ import click
 
 from kraftpy.cli.access import settings_of_security
 from kraftpy.cli.common import (
+    GROUP_NAME,
     TEXT,
     echo_json,
     output_option,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--group",
-    type=TEXT,
+    type=GROUP_NAME,
     metavar="ID",
     help="Commit how far it was copied as this group's offsets at the source.",
 )

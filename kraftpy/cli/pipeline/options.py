@@ -11,7 +11,7 @@ import click
 
 from kraftpy.cli import access
 from kraftpy.cli.access import Brokers
-from kraftpy.cli.common import EXIT_USAGE, TEXT, Failure, Seconds
+from kraftpy.cli.common import EXIT_USAGE, GROUP_NAME, TEXT, Failure, Seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +25,8 @@ class SparkCommand(click.Command):
         needed = ("pyspark", "pyarrow", "pandas", "numpy")
         if missing := [name for name in needed if find_spec(name) is None]:
             raise Failure(
-                f"the pipeline needs Spark, and {', '.join(missing)} isn't installed: type"
+                f"the pipeline needs Spark, and {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'}n't installed: type"
                 ' pip install "kraftpy[spark]" (and have Java 17 or later)',
                 EXIT_USAGE,
             )
@@ -148,7 +149,10 @@ abandon_option = click.option(
 
 
 group_option = click.option(
-    "--group", type=TEXT, metavar="ID", help="Commit where the lake ends as this group's offsets."
+    "--group",
+    type=GROUP_NAME,
+    metavar="ID",
+    help="Commit where the lake ends as this group's offsets.",
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kraftpy.cli.common import TEXT, echo_json, output_option, parse_key_values
+from kraftpy.cli.common import TEXT, TOPIC_NAME, echo_json, output_option, parse_key_values
 from kraftpy.cli.pipeline.job import Job
 from kraftpy.cli.pipeline.options import SparkCommand, brokers_option, sink_option, spark_options
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--topic",
     "topics",
-    type=TEXT,
+    type=TOPIC_NAME,
     multiple=True,
     metavar="NAME",
     help="A topic of the lake.  [default: the only one]  Repeatable.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from kraftpy.cli import app
 from kraftpy.cli.access import Brokers, brokers_option
+from kraftpy.cli.common import EXIT_USAGE, Failure
+from kraftpy.client.security import NO_SECURITY
 from tests.certificates import Authority
 
 MARKER = "hunter2-marker"
@@ -168,3 +171,19 @@ def test_every_command_that_connects_takes_them() -> None:
             assert {"--command-config", "-X"} <= options, name
     assert len(connecting) > 30
     assert "kraftpy probe" in connecting
+
+
+def test_a_password_in_the_environment_that_is_not_utf_8_is_named() -> None:
+    given = ["-X", "security.protocol=SASL_SSL", "-X", "sasl.username=a", "-X"]
+    given.append("sasl.mechanism=PLAIN")
+    environment = {"KRAFTPY_SASL_PASSWORD": os.fsdecode(b"\xff")}
+    done = CliRunner().invoke(shows, given, env=environment, standalone_mode=False)
+    assert isinstance(done.exception, Failure)
+    assert done.exception.code == EXIT_USAGE
+    assert "KRAFTPY_SASL_PASSWORD in the environment is not UTF-8" in done.exception.message
+
+
+@pytest.mark.parametrize(("timeout_ms", "said"), [(300, 300), (60_000, 5_000)])
+def test_connecting_takes_no_longer_than_the_whole_may(timeout_ms: int, said: int) -> None:
+    cluster = Brokers("127.0.0.1:1", NO_SECURITY).connect(timeout_ms)
+    assert cluster._connect_timeout_ms == said

@@ -17,13 +17,16 @@ from kraftpy.cli.common import (
     echo_table,
     group_failure,
     parse_key_values,
+    run_client,
     styled,
     topic_failure,
 )
 from kraftpy.cli.health import ids_text, ranges_text, topic_rows
 from kraftpy.cli.nodes import with_settings
 from kraftpy.cli.server import load_config, parse_config
+from kraftpy.client.cluster import NoBrokerError
 from kraftpy.client.cluster_admin import ReplicatedPartition
+from kraftpy.client.connection import MAY_WANT, ConnectionLostError, UntrustedError
 from kraftpy.core.config import parse_properties
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 
@@ -212,3 +215,38 @@ def test_health_is_told_by_topic() -> None:
     assert ids_text([]) == "-"
     assert ranges_text(range(0, 40, 2)) == "0,2,4,6,8,10,..."
     assert ranges_text(range(50)) == "0-49"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UntrustedError("a:1: is it for this host?"), "a:1: is it for this host?"),
+        (
+            ConnectionLostError(f"a:1: {MAY_WANT} a login"),
+            "a:1: it may want a login. Such settings are given by --command-config FILE or -X "
+            "KEY=VALUE",
+        ),
+        (
+            NoBrokerError("no broker answers: a:1", first_contact=True, asked=1),
+            "no broker answers: a:1. Start a broker with `kraftpy dev`, or name yours with -b "
+            "HOST:PORT",
+        ),
+        (
+            NoBrokerError("no broker answers: a:1; b:1", first_contact=True, asked=2),
+            "HOST:PORT. If these are yours, `kraftpy cluster health` shows which are back",
+        ),
+        (
+            KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            "`kraftpy acl check --principal User:NAME --group NAME` what is lacking, and allows it "
+            "by `kraftpy acl add`",
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_the_client_raises_becomes_a_sentence(error: Exception, said: str) -> None:
+    async def work() -> None:
+        raise error
+
+    with pytest.raises(Failure) as failed:
+        run_client(work())
+    assert failed.value.message.endswith(said)

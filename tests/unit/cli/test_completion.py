@@ -46,6 +46,13 @@ def completed(line: str) -> list[str]:
         ("group seek kitchen -t or", ["orders", "orders-2"]),
         ("group offsets show b", ["bar"]),
         ("cluster reassign -t p", ["pay"]),
+        ("acl add --topic or", ["orders", "orders-2"]),
+        ("acl check --group k", ["kitchen"]),
+        ("acl add --transactional-id or", []),
+        ("pipeline load pay lake --group k", ["kitchen"]),
+        ("pipeline mirror pay --group b", ["bar"]),
+        ("pipeline mirror pay --to-topic p", []),  # of another cluster
+        ("pipeline write lake pay --topic or", ["orders", "orders-2"]),
         ("topic create or", []),  # a new one
         ("topic create t -c or", []),
         ("topic describe -b or", []),

@@ -32,6 +32,7 @@ def test_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     done = CliRunner().invoke(app, words, standalone_mode=False)
     assert isinstance(done.exception, Failure)
     assert done.exception.code == EXIT_USAGE
+    assert "pyspark, pyarrow, pandas, numpy aren't installed" in done.exception.message
     assert 'pip install "kraftpy[spark]"' in done.exception.message
 
 
