@@ -177,13 +177,17 @@ def run() -> None:
 def _open_standard_streams() -> None:
     """Gives a process that was started with stdin, stdout or stderr closed an empty one.
 
-    Otherwise the next socket or file gets the number, and what is printed goes there.
+    Otherwise the next socket or file gets the number, and what is printed goes there. A stdout that
+    somebody has closed can't be written: that is an error of who prints there, but not of a node,
+    whose work is another.
     """
+    serves = sys.argv[1:2] in (["dev"], ["server"])
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            access = os.O_RDONLY if fd == 1 and not serves else os.O_RDWR
+            os.open(os.devnull, access)  # takes the lowest free number: this one
             setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 - for good
 
 

@@ -99,6 +99,8 @@ def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
             partitions = (await admin.describe_partitions()).values()
             up = [broker.id for broker in known.brokers.values() if not broker.fenced]
             sizes = await sizes_by_broker(admin, up)
+        # Who may see no topic gets an empty answer, as where there is none.
+        seen = bool(partitions or sizes)
         rows: list[dict[str, Any]] = [
             {
                 "broker": broker.id,
@@ -107,8 +109,8 @@ def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
                 "registered_ms": broker.registered_ms,
                 "metrics": broker.metrics,
                 "state": "fenced" if broker.fenced else "up",
-                "leads": sum(each.leader == broker.id for each in partitions),
-                "replicas": sum(broker.id in each.replicas for each in partitions),
+                "leads": sum(p.leader == broker.id for p in partitions) if seen else None,
+                "replicas": sum(broker.id in p.replicas for p in partitions) if seen else None,
                 "bytes": sum(sizes[broker.id].values()) if broker.id in sizes else None,
             }
             for broker in known.brokers.values()
@@ -129,8 +131,8 @@ def brokers(brokers: Brokers, timeout_ms: int, output: str) -> None:
                     row["rack"] or "-",
                     "-" if row["registered_ms"] is None else time_text(row["registered_ms"]),
                     row["state"],
-                    row["leads"],
-                    row["replicas"],
+                    "-" if row["leads"] is None else row["leads"],
+                    "-" if row["replicas"] is None else row["replicas"],
                     "-" if row["bytes"] is None else size_text(row["bytes"]),
                 )
                 for row in rows
@@ -349,7 +351,7 @@ def _report_elections(results: Mapping[PartitionName, KafkaError | None], output
     else:
         click.echo("every partition has its preferred leader", err=True)
     if failed:
-        raise Failure(f"{failed} of {len(rows)} elections failed", EXIT_BROKER_ERROR)
+        raise Failure(f"{failed} of {counted(len(rows), 'election')} failed", EXIT_BROKER_ERROR)
 
 
 def _ids(ids: Iterable[int]) -> str:

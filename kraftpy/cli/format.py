@@ -177,7 +177,9 @@ class RecordReader:
         self._end = last if isinstance(last, bytes) else b""
         self._tokens = tokens[:-1] if isinstance(last, bytes) else tokens
         self._plain = self._tokens == [Field("v")]
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a record that isn't complete; joined once, when it is
+        self._rest_bytes = 0
+        self._rest_end = b""  # where the beginning of a record's end may be
         self._count = 0
 
     def feed(self, chunk: bytes) -> Iterator[InputRecord]:
@@ -185,22 +187,30 @@ class RecordReader:
 
         The iterator must be used up before the next chunk.
         """
-        data = self._rest + chunk
-        if len(data) > MAX_RECORD_SIZE_BYTES + len(chunk):
+        if self._rest_bytes > MAX_RECORD_SIZE_BYTES:
             raise FormatError(
                 f"record {self._count + 1} does not end within {MAX_RECORD_SIZE_BYTES} bytes"
             )
-        if not self._end:
-            self._rest = data
+        if not self._end or self._end not in self._rest_end + chunk:
+            self._keep(chunk)
             return
-        *complete, self._rest = data.split(self._end)
+        *complete, rest = b"".join([*self._rest, chunk]).split(self._end)
+        self._rest, self._rest_bytes, self._rest_end = [], 0, b""
+        self._keep(rest)
         for text in complete:
             yield self._record(text)
 
+    def _keep(self, part: bytes) -> None:
+        self._rest.append(part)
+        self._rest_bytes += len(part)
+        if len(self._end) > 1:
+            self._rest_end = (self._rest_end + part)[1 - len(self._end) :]
+
     def finish(self) -> Iterator[InputRecord]:
         """The last record, if the input did not end with the record separator."""
-        if self._rest:
-            yield self._record(self._rest)
+        rest = b"".join(self._rest)
+        if rest:
+            yield self._record(rest)
 
     def _record(self, text: bytes) -> InputRecord:
         self._count += 1

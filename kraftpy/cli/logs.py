@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from kraftpy.events import Event
-from kraftpy.wording import printable
+from kraftpy.wording import failure_text, printable
 
 LINE_MAX_LENGTH = 4000
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -76,6 +78,26 @@ def _cut(message: str) -> str:
     if len(message) <= LINE_MAX_LENGTH:
         return message
     return f"{message[:LINE_MAX_LENGTH]}... ({len(message)} characters)"
+
+
+class LogFile(logging.FileHandler):
+    """A file that may become full: that is said once, in a sentence, and not for every line."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self._failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Says why a line isn't there; see `logging.Handler`."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            sys.stderr.write(
+                f"kraftpy: cannot write the log {self.baseFilename}: {failure_text(error)}. Lines "
+                "of it are missing from now on, until there is room again\n"
+            )
 
 
 def log_to(

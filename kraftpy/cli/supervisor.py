@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kraftpy.cli.common import EXIT_NOT_STARTED, Failure
-from kraftpy.cli.logs import LineFormatter, log_to
+from kraftpy.cli.logs import LineFormatter, LogFile, log_to
 from kraftpy.cli.server import load_config
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def _be_node(
         os.dup2(null, 0)
         os.dup2(null, 1)
         log_to(
-            logging.FileHandler(node.log_path),
+            LogFile(node.log_path),
             level=config.kraftpy_log_level,
             log_format=config.kraftpy_log_format,
             node_id=node.id,

@@ -14,9 +14,11 @@ import click
 
 from kraftpy.cli.access import Brokers, brokers_option
 from kraftpy.cli.common import (
+    EXIT_BROKER_ERROR,
     MAX_PARTITIONS,
     MAX_REPLICAS,
     TEXT,
+    Failure,
     Scope,
     change_each,
     echo_json,
@@ -32,9 +34,11 @@ from kraftpy.cli.offset_spec import OffsetSpec, Position, known_offsets, resolve
 from kraftpy.client.admin import Admin, ConfigValue
 from kraftpy.client.cluster import Cluster, TopicInfo
 from kraftpy.client.cluster_admin import ClusterAdmin, PartitionName, sizes_by_broker
-from kraftpy.client.offsets import EARLIEST, LATEST, list_offsets
+from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.protocol.errors import ErrorCode, KafkaError
-from kraftpy.wording import size_text
+from kraftpy.wording import counted, size_text
+
+_BEYOND_SHOWN = 4
 
 
 @click.group()
@@ -141,13 +145,13 @@ def list_topics(
         async with brokers.connect(timeout_ms) as cluster:
             admin = ClusterAdmin(cluster, timeout_ms=timeout_ms)
             topics = await admin.describe_topics()
-            shown = [
+            found = [
                 topic
                 for topic in topics
                 if (internal or not topic.internal)
                 and (not patterns or any(fnmatchcase(topic.name, each) for each in patterns))
-                and (not unhealthy or any(_wrong(topic)))
             ]
+            shown = [topic for topic in found if not unhealthy or any(_wrong(topic))]
             sizes: dict[int, dict[PartitionName, int]] = {}
             if size and shown:
                 sizes = await sizes_by_broker(admin, sorted(cluster.brokers))
@@ -159,10 +163,16 @@ def list_topics(
                 [*header, "SIZE", "TOTAL"] if size else header,
                 [_listed_row(topic, sizes if size else None) for topic in shown],
             )
-        elif patterns or unhealthy:
+        elif found:
+            what = "every topic that matches" if patterns else "every topic"
+            click.echo(f"{what} is healthy", err=True)
+        elif patterns:
             click.echo("no such topic", err=True)
         else:
-            click.echo("no topics yet: `kraftpy topic create NAME` makes one", err=True)
+            click.echo(
+                "no topics yet, or none that you may see: `kraftpy topic create NAME` makes one",
+                err=True,
+            )
 
     run_client(run())
 
@@ -286,9 +296,8 @@ def _as_json(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) ->
 
 
 def _echo_topic(topic: TopicInfo, offsets: _Offsets, configs: list[ConfigValue]) -> None:
-    count = len(topic.partitions)
     click.echo(
-        f"{topic.name}: {count} partition{'' if count == 1 else 's'}, "
+        f"{topic.name}: {counted(len(topic.partitions), 'partition')}, "
         f"replication factor {_replicas(topic)}" + (", internal" if topic.internal else "")
     )
     for config in configs:
@@ -424,6 +433,8 @@ def trim(
                 names = await partitions_in(cluster, [Scope(name, tuple(numbers))])
                 starts = await list_offsets(cluster, dict.fromkeys(names, EARLIEST))
                 ends = await list_offsets(cluster, dict.fromkeys(names, LATEST))
+                if position.kind == "exact":
+                    _check_not_beyond(names, position.value, starts, ends)
                 wanted, _ = await resolve(cluster, names, position)
                 plan = {each: min(max(wanted[each], starts[each]), ends[each]) for each in names}
                 if not dry_run:
@@ -450,6 +461,26 @@ def trim(
             click.echo("nothing was deleted: run it without --dry-run to trim", err=True)
 
     run_client(run())
+
+
+def _check_not_beyond(
+    names: Sequence[Partition],
+    offset: int,
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+) -> None:
+    """Refuses what would delete all of a partition without being called so, as brokers do."""
+    beyond = [each for each in names if offset > ends[each]]
+    if beyond:
+        shown = [f"{t}-{p} ({starts[t, p]} to {ends[t, p]})" for t, p in beyond[:_BEYOND_SHOWN]]
+        if len(beyond) > _BEYOND_SHOWN:
+            shown.append(f"{len(beyond) - _BEYOND_SHOWN} more")
+        raise Failure(
+            f"{ErrorCode.OFFSET_OUT_OF_RANGE.name}: {offset} is behind the end of "
+            f"{', '.join(shown)}; nothing was deleted. -p takes one partition, `--to end` all that "
+            "is there",
+            EXIT_BROKER_ERROR,
+        )
 
 
 @command.command()

@@ -255,6 +255,7 @@ class ClusterAdmin(Admin):
         if broker_id not in self._cluster.brokers:
             await self._cluster.refresh()
         response = await self._cluster.request(request, node_id=broker_id)
+        check(response.error_code)
         return {
             PartitionName(topic.name, each.partition_index): each.partition_size
             for folder in response.results

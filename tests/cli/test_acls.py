@@ -184,6 +184,13 @@ def test_users_by_way_of_a_broker(broker: Broker, logins: str) -> None:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("KRAFTPY_SASL_PASSWORD", PASSWORD)
         output(*login)
+        given = login[2:]
+        (row,) = json.loads(output("cluster", "brokers", "-o", "json", *given))
+        assert (row["state"], row["leads"], row["replicas"], row["bytes"]) == ("up", *3 * [None])
+        assert output("cluster", "brokers", *given).split()[-3:] == ["-", "-", "-"]
+        said = failure("topic", "create", "orders", *given, code=1)
+        assert "TOPIC_AUTHORIZATION_FAILED" in said
+        assert "`kraftpy acl check --principal User:NAME --topic orders`" in said
         output("user", "remove", "alice", "--mechanism", "SCRAM-SHA-512", bootstrap=where)
         said = failure("user", "remove", "bob", "nobody", code=1, bootstrap=where)
         assert "user 'nobody' has no such credentials" in said

@@ -361,9 +361,20 @@ def test_streams_that_are_closed_are_empty(
     kraftpy: Broker, topic: str, produce: Callable[..., str]
 ) -> None:
     produce(b"v\n")
-    for command in (f"produce {topic} <&-", f"consume {topic} -o :end >&-", "topic list 2>&-"):
+    for command in (f"produce {topic} <&-", f"produce {topic} </dev/null >&-", "topic list 2>&-"):
         done = _shell(command, kraftpy.bootstrap)
         assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+def test_a_closed_stdout_cannot_be_written(
+    kraftpy: Broker, topic: str, produce: Callable[..., str]
+) -> None:
+    produce(b"v\n")
+    done = _shell(f"consume {topic} -o :end >&-", kraftpy.bootstrap)
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"kraftpy: cannot read the input or write the output: Bad file descriptor\n",
+    )
 
 
 def test_a_broker_that_dies_leaves_no_doubt_about_what_is_in_doubt(

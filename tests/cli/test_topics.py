@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 
@@ -11,7 +14,7 @@ import pytest
 
 from kraftpy.testing import Broker
 
-from .commands import failure, output, run_command
+from .commands import TIMEOUT_S, failure, output, run_command
 
 
 @pytest.fixture
@@ -178,8 +181,13 @@ def test_list_by_pattern_with_size_and_health(kraftpy: Broker, name: str) -> Non
     (first, second) = json.loads(output(*listed, "-s", "-o", "json", bootstrap=kraftpy.bootstrap))
     assert (first["offline"], first["under_replicated"]) == (0, 0)
     assert first["bytes"] == first["bytes_total"] > 1000 > second["bytes"] == 0
-    done = run_command(*listed, "--unhealthy", bootstrap=kraftpy.bootstrap)
-    assert (done.stdout, done.stderr) == (b"", b"no such topic\n")
+    for args, said in (
+        ((*listed, "--unhealthy"), b"every topic that matches is healthy\n"),
+        (("topic", "list", "--unhealthy"), b"every topic is healthy\n"),
+        (("topic", "list", "no such*", "--unhealthy"), b"no such topic\n"),
+    ):
+        done = run_command(*args, bootstrap=kraftpy.bootstrap)
+        assert (done.stdout, done.stderr) == (b"", said)
 
 
 def test_trim_deletes_the_oldest_records(kraftpy: Broker, name: str) -> None:
@@ -202,3 +210,34 @@ def test_trim_deletes_the_oldest_records(kraftpy: Broker, name: str) -> None:
     assert "has no partition 7" in failure(
         "topic", "trim", name, "--to", "1", "-p", "7", code=1, **where
     )
+    said = failure("topic", "trim", name, "--to", "11", code=1, **where)
+    assert f"OFFSET_OUT_OF_RANGE: 11 is behind the end of {name}-0 (10 to 10), {name}-1 (7" in said
+    assert trim("--to", "0") == [(0, 10, 10), (1, 7, 7)]
+
+
+def test_a_shell_completes_names_by_asking_the_broker(kraftpy: Broker, name: str) -> None:
+    output("topic", "create", name, bootstrap=kraftpy.bootstrap)
+    line = f"kraftpy acl add --topic {name[:-2]}"
+    environment = {
+        **os.environ,
+        "KRAFTPY_BOOTSTRAP": kraftpy.bootstrap,
+        "_KRAFTPY_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": "4",
+    }
+    script = "import sys; sys.argv = ['kraftpy']; from kraftpy.cli.app import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.stdout.decode() == f"plain,{name}\n", done.stderr
+
+
+def test_the_timeout_bounds_connecting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = failure("topic", "list", "--timeout", "0.3", code=3, bootstrap=where)
+    assert "300 ms" in said

@@ -128,6 +128,24 @@ def test_a_record_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         read(r"%v\n", *[b"x" * 100] * 20)
 
 
+@given(st.text("ab;", max_size=20), st.integers(1, 5))
+def test_an_end_of_several_characters_is_found_wherever_it_is_cut(text: str, size: int) -> None:
+    data = text.encode()
+    whole = [record.value for record in read("%v;a;", data)]
+    cut = read("%v;a;", *[data[i : i + size] for i in range(0, len(data), size)])
+    assert [record.value for record in cut] == whole
+
+
+def test_what_has_no_end_yet_is_not_gone_through_again() -> None:
+    reader = RecordReader(r"%v\r\n")
+    chunks = [b"a" * 100] * 50
+    assert not [record for chunk in chunks for record in reader.feed(chunk)]
+    assert reader._rest == chunks
+    (record,) = reader.feed(b"\r\nb")
+    assert record.value == b"a" * 5000
+    assert reader._rest == [b"b"]
+
+
 @given(
     st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20)), min_size=1, max_size=5),
     st.integers(1, 7),

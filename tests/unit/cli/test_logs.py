@@ -6,7 +6,9 @@ import json
 import logging
 import re
 
-from kraftpy.cli.logs import JsonFormatter, LineFormatter
+import pytest
+
+from kraftpy.cli.logs import JsonFormatter, LineFormatter, LogFile
 from kraftpy.events import Event
 
 
@@ -67,3 +69,16 @@ def test_json_has_a_traceback_as_one_string() -> None:
     line = as_json(logging.LogRecord("x", logging.ERROR, "x.py", 1, "failed", (), info))
     assert "event" not in line
     assert str(line["traceback"]).endswith("ValueError: no")
+
+
+def test_a_full_disk_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = LogFile("/dev/full")
+    logger = logging.Logger("full")
+    logger.addHandler(handler)
+    for _ in range(3):
+        logger.error("something")
+    logger.removeHandler(handler)
+    assert capsys.readouterr().err == (
+        "kraftpy: cannot write the log /dev/full: no space left on device. Lines of it are missing "
+        "from now on, until there is room again\n"
+    )
