@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,9 @@ from kraftpy.cli.common import (
     run_client,
 )
 from kraftpy.wording import counted
+
+if TYPE_CHECKING:
+    from kraftpy.probe.prober import Prober
 
 DEFAULT_LISTENER = "127.0.0.1:9380"
 
@@ -94,9 +97,9 @@ def command(
 ) -> None:
     """Send messages through every broker, receive them, and tell how it went.
 
-    Without --once or --duration it goes on until Ctrl-C, which has it say what it found, and serves
-    metrics: latencies, lost messages, as kraftpy_probe_* and under the names of kminion's
-    end-to-end test.
+    Without --once or --duration it goes on until Ctrl-C, which has it wait for what is on its way
+    and say what it found, and serves metrics: latencies, lost messages, as kraftpy_probe_* and
+    under the names of kminion's end-to-end test.
 
     A message is lost if it was acknowledged by all in-sync replicas (acks=all) and has not arrived
     within the SLA; if it comes later, it is late as well.
@@ -172,27 +175,51 @@ async def _probe(
         host, port = listening.getsockname()[:2]
         click.echo(f"metrics at http://{host}:{port}/metrics", err=True)
         sys.setswitchinterval(0.0005)  # who scrapes shall not show in the latencies
-    running = asyncio.current_task()
-    assert running is not None
-    if rounds is None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.cancel)
+    told = _Told(prober)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.stop, number)
     started = time.monotonic()
+    took_s = 0.0
     try:
         async with prober:
-            started = time.monotonic()
+            started = told.started = time.monotonic()
             await prober.run(rounds)
             took_s = time.monotonic() - started
             if rounds is not None:
                 await prober.remove_group()
     except asyncio.CancelledError:
-        if rounds is not None:
+        if not told.number:
             raise
-        took_s = time.monotonic() - started
+        took_s = took_s or time.monotonic() - started
     found = summary(prober, took_s)
     _show(found, output)
+    if rounds is not None and told.number:
+        raise click.exceptions.Exit(128 + told.number)
     if not found["ok"] and rounds is not None:
         raise click.exceptions.Exit(EXIT_UNHEALTHY)
+
+
+class _Told:
+    """Hears the signals that end a probe.
+
+    The first has it send no more and find out what became of what it sent; it ends at once with the
+    second, and with the first while it has sent nothing that counts.
+    """
+
+    def __init__(self, prober: Prober) -> None:
+        self.number = 0
+        self.started = 0.0
+        self._prober = prober
+        running = asyncio.current_task()
+        assert running is not None
+        self._running = running
+
+    def stop(self, number: int) -> None:
+        if self.started and not self.number:
+            self._prober.stop()
+        else:
+            self._running.cancel()
+        self.number = self.number or number
 
 
 def _show(found: dict[str, Any], output: str) -> None:

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -102,6 +103,7 @@ class Prober:
         self._producer: Producer[bytes, bytes] | None = None
         self._consumer: Consumer[bytes, bytes] | None = None
         self._news = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._joined = _Joined(self._news.set)
         self._warm: set[int] = set()
         self._counting = False
@@ -151,10 +153,14 @@ class Prober:
 
     # -- sending
 
-    async def run(self, rounds: int | None) -> None:
-        """Sends to every partition, `rounds` times or for ever, and waits for what is on its way.
+    def stop(self) -> None:
+        """Has `run` send no more, and end when it is known what became of what was sent."""
+        self._stopping.set()
 
-        Raises NameTakenError.
+    async def run(self, rounds: int | None) -> None:
+        """Sends to every partition, `rounds` times or until `stop`.
+
+        Then it waits for what is on its way. Raises NameTakenError.
         """
         self._counting = True
         sending = asyncio.create_task(self._send_rounds(rounds))
@@ -175,12 +181,16 @@ class Prober:
         due = time.monotonic()
         for number in itertools.count(1):
             for partition, leader in sorted(self.heartbeat.leaders.items()):
+                if self._stopping.is_set():
+                    return
                 await self._send(partition, leader)
             if number == rounds:
                 return
             now = time.monotonic()
             due = max(due + interval_s, now)  # what was missed isn't made up for
-            await asyncio.sleep(due - now)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(due - now):
+                    await self._stopping.wait()
 
     async def _send(self, partition: int, leader: int) -> None:
         assert self._producer is not None

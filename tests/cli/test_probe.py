@@ -216,6 +216,25 @@ def test_it_serves_its_part_of_the_catalogue(broker: Broker, tmp_path: Path) -> 
         assert any(line.startswith("round trip  ") for line in lines)
 
 
+def test_ctrl_c_waits_for_what_is_on_its_way_and_sums_up(broker: Broker, tmp_path: Path) -> None:
+    how = ("--duration", "600", "--interval", "0.02", "-o", "json")
+    with Probe(broker.bootstrap, tmp_path, *how) as running:
+        running.wait_for("messages_received_total", 3)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            wait_until(
+                lambda: running.scrape()["kraftpy_probe_oldest_pending_seconds",] > 0.1,
+                "a message is on its way",
+            )
+            running.process.send_signal(signal.SIGINT)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert running.process.wait(TIMEOUT_S) == 130
+        found = json.loads(running.log.read_text().splitlines()[-1])
+    assert found["ok"], found
+    assert found["produced"] == found["received"] >= 3
+
+
 def test_a_name_is_one_probes_only(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
