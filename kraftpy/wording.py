@@ -33,6 +33,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def numbers_text(last: int) -> str:
+    """`0`, `0 to 7`: the numbers from 0 on."""
+    return f"0 to {last}" if last else "0"
+
+
 def failure_text(error: OSError) -> str:
     """The operating system's words, without the address that asyncio puts in their place."""
     if isinstance(error, socket.gaierror):

@@ -27,6 +27,7 @@ from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
 from kraftpy.client.group_info import SHARE
 from kraftpy.client.offsets import Partition
 from kraftpy.protocol.errors import ErrorCode, KafkaError
+from kraftpy.wording import numbers_text
 
 
 @click.group()
@@ -194,7 +195,7 @@ async def partitions_in(cluster: Cluster, scopes: Sequence[Scope]) -> list[Parti
         for number in numbers:
             if number not in there:
                 raise Failure(
-                    f"topic {topic!r} has no partition {number}, only 0 to {max(there)}",
+                    f"topic {topic!r} has no partition {number}, only {numbers_text(max(there))}",
                     EXIT_BROKER_ERROR,
                 )
         found.update((topic, number) for number in numbers or there)

@@ -22,7 +22,7 @@ from kraftpy.client.cluster_admin import (
     ReplicatedPartition,
     sizes_by_broker,
 )
-from kraftpy.wording import size_text
+from kraftpy.wording import counted, size_text
 
 Plan = dict[PartitionName, tuple[int, ...]]
 
@@ -75,10 +75,11 @@ async def start_moves(
         click.echo(f"kraftpy: {name}: {error.message}", err=True)
     if refused:
         await clear_throttle_if_idle(admin)
-        going = f"; the other {len(plan) - len(refused)} move" if len(refused) < len(plan) else ""
-        raise Failure(
-            f"{len(refused)} of {len(plan)} partitions were refused{going}", EXIT_BROKER_ERROR
-        )
+        were = "was" if len(refused) == 1 else "were"
+        text = f"{len(refused)} of {counted(len(plan), 'partition')} {were} refused"
+        if others := len(plan) - len(refused):
+            text += f"; {counted(others, 'other')} move{'s' if others == 1 else ''}"
+        raise Failure(text, EXIT_BROKER_ERROR)
     return whole
 
 
@@ -146,7 +147,8 @@ class _Progress:
         self._sizes: dict[PartitionName, int] = {}
 
     async def line(self, left: Plan, moving: Mapping[PartitionName, Reassignment]) -> str:
-        line = f"{len(self._targets) - len(left)} of {len(self._targets)} partitions moved"
+        moved = len(self._targets) - len(left)
+        line = f"{moved} of {counted(len(self._targets), 'partition')} moved"
         current = {name: moving[name] for name in left if name in moving}
         copied = await bytes_copied(self._admin, current)
         self._sizes |= {name: size for name, (_, size) in copied.items()}

@@ -41,6 +41,7 @@ from kraftpy.protocol.extensions import (
     WANT_RANGES_TAG,
     YES,
 )
+from kraftpy.wording import numbers_text
 
 _DEAD = "Dead"
 # A commit becomes one record batch, which has to stay below the broker's limit (1 MB by default).
@@ -332,7 +333,7 @@ class GroupAdmin(Admin):
         if number not in partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} has no partition {number}, only 0 to {max(partitions)}",
+                f"topic {topic!r} has no partition {number}, only {numbers_text(max(partitions))}",
             )
         return owner_of_key((topic, number), key, await self.shares(group_id))
 

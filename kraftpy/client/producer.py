@@ -31,6 +31,7 @@ from kraftpy.client.sender import Sender
 from kraftpy.client.serializing import K, V, headers_size, serialized
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES, Header
+from kraftpy.wording import counted
 
 # An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
 _RECORD_OVERHEAD = 21
@@ -52,7 +53,7 @@ class SendManyError(Exception):
         failed = [n for n, each in enumerate(results) if isinstance(each, Exception)]
         first = results[failed[0]]
         super().__init__(
-            f"{len(failed)} of {len(results)} records were not written; the first of them, "
+            f"{len(failed)} of {counted(len(results), 'record')} not written; the first of them, "
             f"records[{failed[0]}] for topic {records[failed[0]].topic!r}: {first}"
         )
         self.results = results

@@ -264,8 +264,8 @@ def _more_replicas(
     if count <= have:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {have} partitions: their number can only grow, not become "
-            f"{count}",
+            f"topic {topic.name} has {have} partition{'' if have == 1 else 's'}: their number can "
+            f"only grow, not become {count}",
         )
     if count > PARTITIONS_MAX:
         raise KafkaError(

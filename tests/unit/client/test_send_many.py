@@ -80,7 +80,7 @@ def test_what_failed_is_told_beside_what_was_written() -> None:
         assert isinstance(results[1], KafkaError)
         assert results[1].code is ErrorCode.INVALID_RECORD
         assert caught.value.__cause__ is results[1]
-        expected = "1 of 3 records were not written; the first of them, records[1] for topic 't'"
+        expected = "1 of 3 records not written; the first of them, records[1] for topic 't'"
         assert str(caught.value).startswith(expected)
         with pytest.raises(KafkaError):
             await producer.flush()

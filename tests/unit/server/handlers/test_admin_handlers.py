@@ -261,7 +261,7 @@ def test_topics_grow_in_every_version(version: int) -> None:
         ("x", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     assert answers[2].error_message == (
-        "topic v has 1 partitions: their number can only grow, not become 1"
+        "topic v has 1 partition: their number can only grow, not become 1"
     )
     sizes = {name: len(topic.partitions) for name, topic in broker.metadata.topics.items()}
     assert sizes == {"t": 3, "u": 2, "v": 1}
