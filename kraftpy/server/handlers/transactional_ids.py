@@ -15,7 +15,7 @@ rules are in `kraftpy.core.transactions`. Beyond that:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -125,10 +125,24 @@ async def _add_for_broker(
 ) -> AddPartitionsToTxnResponse:
     ctx.let_overlap()  # those of many producers come over one connection
     results: list[TransactionResult] = []
-    for start in range(0, len(request.transactions), _ADDED_TOGETHER):
-        some = request.transactions[start : start + _ADDED_TOGETHER]
+    for some in _together(request.transactions):
         results += await asyncio.gather(*(_add_to_one(broker, ctx, each) for each in some))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _together(transactions: Iterable[AddedTransaction]) -> Iterator[list[AddedTransaction]]:
+    """Some at a time, of which each may wait for the log: few of very many partitions."""
+    some: list[AddedTransaction] = []
+    weight = 0
+    for each in transactions:
+        more = 1 + sum([len(topic.partitions) for topic in each.topics])
+        if some and (len(some) == _ADDED_TOGETHER or weight + more > _LOOKED_AT_TOGETHER):
+            yield some
+            some, weight = [], 0
+        some.append(each)
+        weight += more
+    if some:
+        yield some
 
 
 async def _add_for_client(
@@ -156,13 +170,16 @@ async def _add_to_one(
 ) -> TransactionResult:
     producer = asked.producer_id, asked.producer_epoch
     adds = not asked.verify_only
+    pace = Pace()
     try:
         partitions = await _distinct(asked.topics)
         errors = await _impossible(broker, partitions) if adds else None
         if errors is None:
+            await pace.keep()
             found = await broker.transactions.admit(
                 asked.transactional_id, producer, partitions, adds=adds
             )
+            await pace.keep()  # those of many are told in the same turn
             errors = dict(zip(partitions, found, strict=True))
     except KafkaError as error:
         errors = dict.fromkeys(partitions, error.code)
@@ -175,9 +192,9 @@ async def _distinct(topics: Topics) -> list[Partition]:
     pace = Pace()
     for topic in topics:
         for start in range(0, len(topic.partitions), _LOOKED_AT_TOGETHER):
+            await pace.keep()
             some = topic.partitions[start : start + _LOOKED_AT_TOGETHER]
             found.update(dict.fromkeys([(topic.name, index) for index in some]))
-            await pace.keep()
     return list(found)
 
 
@@ -188,6 +205,7 @@ async def _impossible(
     errors: dict[Partition, ErrorCode] = {}
     pace = Pace()
     for start in range(0, len(partitions), _LOOKED_AT_TOGETHER):
+        await pace.keep()
         known = broker.metadata.topics
         for name, index in partitions[start : start + _LOOKED_AT_TOGETHER]:
             error = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -196,7 +214,6 @@ async def _impossible(
             elif name not in known or index not in known[name].partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             errors[name, index] = error
-        await pace.keep()
     is_possible = set(errors.values()) <= {ErrorCode.OPERATION_NOT_ATTEMPTED}
     return None if is_possible else errors
 

@@ -40,7 +40,7 @@ from kraftpy.protocol.decoding import FEW_ELEMENTS, ManyElements
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError
 from kraftpy.protocol.messages import ApiVersionsResponse
 from kraftpy.server.network.connection import CORK_MAX_BYTES
-from kraftpy.server.network.long_answers import AnswerBuilders, LongAnswer
+from kraftpy.server.network.long_answers import AnswerBuilders, LongAnswer, Pace
 from kraftpy.server.network.long_requests import LONG_REQUEST_BYTES, LongRequest, LongRequests
 from kraftpy.server.network.produce_size import is_large_by_records
 from kraftpy.server.network.prompt_future import PromptFuture, when_done
@@ -406,6 +406,7 @@ class Dispatcher:
         self, connection: Connection, route: _Route, context: RequestContext, response: Any
     ) -> _Frame:
         """The frame of `response`."""
+        await Pace().keep()  # answers of many connections may be built in the same turn
         answer = _long_answer(connection, route, context, response)
         if answer.advance():
             return _Frame(answer.parts)

@@ -8,6 +8,8 @@ An answer can be a thousand times its request, and a request can ask for everyth
 * An answer is encoded for SLICE_MAX_S at a time; between two slices the loop serves others, and of
   several answers one goes on in each turn of the loop. Most answers end within their first slice
   and never wait.
+* Handlers that work through much keep a `Pace`: all of them together have SLICE_MAX_S of a turn of
+  the loop, however many there are, and those of little to do don't wait for all who have much.
 * What an answer has so far counts in `queued.max.response.bytes`. While that is used up no answer
   goes on behind its first slice; of those that do there are BUILDERS_MAX at a time, and they may
   pass it together by as many times ANSWER_MAX_BYTES.
@@ -20,18 +22,20 @@ An answer can be a thousand times its request, and a request can ask for everyth
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Generator,
     Hashable,
     Iterable,
 )
-from contextvars import ContextVar
+from contextvars import Context, copy_context
 from itertools import islice
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from kraftpy.protocol import codec
 from kraftpy.protocol.elements import Asked
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from kraftpy.server.network.sending import Part
 
 SLICE_MAX_S = 0.005
+SHORT_MAX_S = 0.0005
 ANSWER_MAX_BYTES = 64 * 1024 * 1024
 BUILDERS_MAX = 4
 # The most that refusals of what doesn't fit may add.
@@ -91,27 +96,127 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next)
 
 
-_slice_end_s: ContextVar[float] = ContextVar("slice_end_s", default=0.0)
+class _Place(asyncio.Future[None]):
+    """Where a task waits for a slice. It is run at once when it has one, not in the next turn.
+
+    So as many go on in a turn as its slice has time for.
+    """
+
+    _waiter: tuple[Callable[[Any], object], Context | None] | None = None
+
+    def add_done_callback(
+        self, fn: Callable[[Any], object], /, *, context: Context | None = None
+    ) -> None:
+        self._waiter = fn, context  # the task, and nobody else
+
+    def run(self) -> None:
+        """Has the task go on, up to where it waits again, unless it was cancelled."""
+        if not self.done():
+            self.set_result(None)
+            if self._waiter is not None:
+                wake, context = self._waiter
+                (context or copy_context()).run(wake, self)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled and self._waiter is not None:
+            wake, context = self._waiter
+            self.get_loop().call_soon(wake, self, context=context)
+        return cancelled
+
+
+_Task = asyncio.Task[Any]
+_Queue = OrderedDict[_Place, _Task]
+
+
+class _Slice:
+    """What all tasks of a loop that keep pace have of one of its turns, together.
+
+    It begins with the first of them that works in that turn. Who is at work when it is over waits
+    for a later turn, first come, first served. Those who have had less than SHORT_MAX_S, most
+    requests among them, wait in a queue of their own, in which nobody goes on for longer than that;
+    while there are others, each queue has half of a slice.
+    """
+
+    __slots__ = ("_had_s", "_long", "_short", "ends_s", "has_begun")
+
+    def __init__(self) -> None:
+        self._short: _Queue = OrderedDict()
+        self._long: _Queue = OrderedDict()
+        self._had_s: WeakKeyDictionary[_Task, float] = WeakKeyDictionary()
+        self.has_begun = False
+        self.ends_s = 0.0
+
+    def begin(self) -> None:
+        """Begins; there is no other before the loop's next turn."""
+        self.has_begun = True
+        self.ends_s = perf_counter() + SLICE_MAX_S
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    async def wait(self) -> None:
+        """Returns in the slice of a later turn; others have been served meanwhile."""
+        task = asyncio.current_task()
+        assert task is not None
+        queue = self._short if self._had_s.get(task, 0.0) < SHORT_MAX_S else self._long
+        place = _Place()
+        queue[place] = task
+        try:
+            await place
+        finally:
+            queue.pop(place, None)
+
+    def _next_turn(self) -> None:
+        self.has_begun = False
+        queues = [queue for queue in (self._short, self._long) if queue]
+        if queues:
+            self.begin()
+        for queue in queues:
+            self._serve(queue, SLICE_MAX_S / len(queues))
+
+    def _serve(self, queue: _Queue, share_s: float) -> None:
+        """Has those go on who wait longest, as many as the time is enough for; one at least."""
+        most_s = SHORT_MAX_S if queue is self._short else SLICE_MAX_S
+        now_s = perf_counter()
+        until_s = now_s + share_s
+        while queue:
+            self.ends_s = min(until_s, now_s + most_s)
+            place, task = queue.popitem(last=False)
+            place.run()
+            began_s, now_s = now_s, perf_counter()
+            self._had_s[task] = self._had_s.get(task, 0.0) + now_s - began_s
+            if now_s >= until_s:
+                break
+        self.ends_s = until_s
+
+
+_slices: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slice] = WeakKeyDictionary()
 
 
 class Pace:
     """Keeps a handler that works through many things from holding up the loop.
 
-    However many a task has of it, one behind the other, they share its slice.
+    However many a task has of it, and however many tasks have one, they share a slice in each turn
+    of the loop.
     """
 
-    __slots__ = ()
+    __slots__ = ("_slice",)
 
     def __init__(self) -> None:
-        now_s = perf_counter()
-        if now_s >= _slice_end_s.get():
-            _slice_end_s.set(now_s + SLICE_MAX_S)
+        loop = asyncio.get_running_loop()
+        found = _slices.get(loop)
+        if found is None:
+            found = _slices[loop] = _Slice()
+        self._slice = found
+        if not found.has_begun:
+            found.begin()
 
     async def keep(self) -> None:
-        """Lets others have the loop if a slice is over."""
-        if perf_counter() >= _slice_end_s.get():
-            await asyncio.sleep(0)
-            _slice_end_s.set(perf_counter() + SLICE_MAX_S)
+        """Lets others have the loop if the slice of this turn is over."""
+        its = self._slice
+        if not its.has_begun:
+            its.begin()
+        elif perf_counter() >= its.ends_s:
+            await its.wait()
 
 
 def at_once(work: Generator[None, None, T]) -> T:
@@ -139,8 +244,8 @@ async def in_parts(items: Iterable[T]) -> AsyncIterator[list[T]]:
     pace = Pace()
     iterator = iter(items)
     while some := list(islice(iterator, TOGETHER_MAX)):
-        yield some
         await pace.keep()
+        yield some
 
 
 async def distinct(items: Iterable[K]) -> list[K]:

@@ -146,6 +146,39 @@ async def test_brokers_may_only_ask() -> None:
     assert client.host.coordinator.describe(ID).partitions == {("a", 0)}
 
 
+@pytest.mark.parametrize(
+    ("partitions", "together"),
+    [
+        ([1] * 250, [100, 100, 50]),
+        ([400] * 5, [2, 2, 1]),
+        ([5_000, 1, 5_000, 5_000, 1, 1], [1, 1, 1, 1, 2]),
+        ([], []),
+    ],
+)
+def test_few_of_very_many_partitions_are_judged_together(
+    partitions: list[int], together: list[int]
+) -> None:
+    asked = [Transaction(ID, topics=[Topic("t", list(range(count)))]) for count in partitions]
+    parts = list(handlers._together(asked))
+    assert [len(some) for some in parts] == together
+    assert [each for some in parts for each in some] == asked
+
+
+async def test_many_are_answered_in_their_order() -> None:
+    client = Client()
+    await client.init()
+    asked = [
+        Transaction(f"{ID}{number}", 1000, 0, True, [Topic("t", list(range(600)))])
+        for number in range(5)
+    ]
+    answer = await handlers.add_partitions_to_txn(
+        client.broker, client.context(4), AddPartitionsToTxnRequest(transactions=asked)
+    )
+    results = answer.results_by_transaction
+    assert [each.transactional_id for each in results] == [each.transactional_id for each in asked]
+    assert [len(each.topic_results[0].results_by_partition) for each in results] == [600] * 5
+
+
 async def test_the_partition_of_a_groups_offsets_is_added() -> None:
     client = Client()
     await client.init()
