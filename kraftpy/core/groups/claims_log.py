@@ -14,7 +14,10 @@ from kraftpy.core.groups.individual.commits import Claims
 from kraftpy.core.groups.individual.places import TWIN, ClaimsLog
 from kraftpy.core.groups.individual.records import ClaimRecord
 from kraftpy.core.groups.individual.waiting import Waiting
+from kraftpy.core.groups.timers import Timer, TimerKind
 from kraftpy.protocol.errors import ErrorCode
+
+CLAIM_TIMERS = frozenset({TimerKind.WAIT_FOR_STABLE, TimerKind.TOMBSTONES})
 
 
 class ClaimsLogOperations:
@@ -71,6 +74,13 @@ class ClaimsLogOperations:
                 self._out.landed(write)
                 self._settle_write(write, ErrorCode.NOT_COORDINATOR, now_ms)
         return self._out.take()
+
+    def _claims_timer_fired(self, timer: Timer, now_ms: int) -> None:
+        """The deadline of one of `CLAIM_TIMERS` has come."""
+        if timer.kind is TimerKind.TOMBSTONES:
+            self.claims.go_on(now_ms)
+        else:
+            self._waiting.overdue(timer)
 
     def _topic_id_of(self, topic: str) -> bytes | None:
         known = self._topics.find(topic)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraftpy.core.coordination import PRIMARY
-from kraftpy.core.groups.claims_log import ClaimsLogOperations
+from kraftpy.core.groups.claims_log import CLAIM_TIMERS, ClaimsLogOperations
 from kraftpy.core.groups.commits import Commits
 from kraftpy.core.groups.config import (
     NO_OWN_TIMES,
@@ -50,7 +50,7 @@ from kraftpy.core.groups.share.offsets import ShareOffsets
 from kraftpy.core.groups.share.operations import ShareOperations
 from kraftpy.core.groups.share.records import SHARE_RECORDS
 from kraftpy.core.groups.share.service import SHARE_TIMERS, ShareGroups
-from kraftpy.core.groups.timers import Timer, TimerKind, TimerQueue
+from kraftpy.core.groups.timers import Timer, TimerQueue
 from kraftpy.core.groups.transactions import TransactionalCommits
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.messages import (
@@ -119,12 +119,9 @@ class GroupMachine(ClaimsLogOperations, ShareOperations, KnownGroups):
         )
         share_offsets = ShareOffsets(shares, topics, self._out)
         ShareOperations.__init__(self, shares, share_offsets, self._out)
-        self.claims = Claims(
-            self.offsets,
-            self._out,
-            claim_memory or ClaimMemory(config.individual_commit_max_bytes),
-            config.individual_commit_max_ranges,
-        )
+        claim_memory = claim_memory or ClaimMemory(config.individual_commit_max_bytes)
+        ranges_max = config.individual_commit_max_ranges
+        self.claims = Claims(self.offsets, self._out, claim_memory, ranges_max, self._timers)
         self._commits = Commits(
             config,
             self._groups,
@@ -546,8 +543,8 @@ class GroupMachine(ClaimsLogOperations, ShareOperations, KnownGroups):
                 self._consumers.timer_fired(timer, now_ms)
             elif timer.kind in SHARE_TIMERS:
                 self._shares.timer_fired(timer, now_ms)
-            elif timer.kind is TimerKind.WAIT_FOR_STABLE:
-                self._waiting.overdue(timer)
+            elif timer.kind in CLAIM_TIMERS:
+                self._claims_timer_fired(timer, now_ms)
             elif self._consumers.holds(timer.group_id):
                 self._put_off(timer, now_ms)
             else:

@@ -20,6 +20,7 @@ class TimerKind(Enum):
     CONSUMER_REVOCATION = auto()  # the time to give partitions up is over
     CLASSIC_REJOIN = auto()  # a classic member of a consumer group was told to rejoin
     WAIT_FOR_STABLE = auto()  # a transaction's commit has waited for others' long enough
+    TOMBSTONES = auto()  # some of very many tombstones of claims are to be written
     SHARE_SESSION = auto()  # a member of a share group has not been heard from
     SHARE_STATES = auto()  # share coordinators haven't said whether they have done what they should
     CLASSIC_SYNC = auto()  # a classic member of a consumer group has joined, and has to sync

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from kraftpy.core.coordination import Write
@@ -48,19 +49,23 @@ from kraftpy.core.groups.individual.places import (
 )
 from kraftpy.core.groups.individual.plan import (
     FEW_RECORDS,
+    TOMBSTONES_TOGETHER,
     Entry,
     Key,
     Plan,
     ShortWait,
     Waits,
     batches,
+    moved_offset,
+    records_together,
     short_plan,
 )
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
-from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
+from kraftpy.core.groups.individual.tombstones import Turns, next_of
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
-from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from kraftpy.core.groups.records import OffsetRecord
+from kraftpy.core.groups.timers import TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 
 # Each commit asks for it, and looking a member up in its enumeration takes several times as long.
@@ -71,9 +76,15 @@ class Claims(KnownClaims):
     """The claims of the groups of one partition of the offsets topic."""
 
     def __init__(
-        self, offsets: OffsetMap, outbox: Outbox, memory: ClaimMemory, ranges_max: int
+        self,
+        offsets: OffsetMap,
+        outbox: Outbox,
+        memory: ClaimMemory,
+        ranges_max: int,
+        timers: TimerQueue,
     ) -> None:
         super().__init__(offsets, outbox, memory, ranges_max)
+        self._turns = Turns(timers)
         # Where each producer has claims pending.
         self._producers: dict[int, dict[Key, None]] = {}
         self._kept_bytes = 0
@@ -97,7 +108,10 @@ class Claims(KnownClaims):
         if is_free and self._write_short(place, entry, now_ms):
             return
         place.jobs.append(entry)
-        self._pump(key, now_ms)
+        if sum(map(place.coverage.touched_count, entry.claims)) > TOMBSTONES_TOGETHER:
+            self._turns.wait(key, now_ms)
+        else:
+            self._pump(key, now_ms)
 
     def submit_in(self, transaction: Transaction, entry: Entry, now_ms: int) -> None:
         """The same of a transaction, which this broker has let in; its claims will be pending."""
@@ -215,8 +229,8 @@ class Claims(KnownClaims):
             place = places[key] = Place()
         return place
 
-    def _pump(self, key: Key, now_ms: int, *, mends: bool = True) -> None:
-        """Goes on with what waits here, if nothing is in flight."""
+    def _pump(self, key: Key, now_ms: int, *, mends: bool = True, has_turn: bool = False) -> None:
+        """Goes on with what waits here, if nothing is in flight; `has_turn`: with all that may."""
         place = self.places.get(key[0], {}).get(key)
         if place is None or place.held is not None or self.state is not _OPEN:
             return
@@ -230,6 +244,9 @@ class Claims(KnownClaims):
                 entries.append(jobs.popleft())  # type: ignore[arg-type]
             if not entries and not (mends and self._has_to_mend(key, place)):
                 break
+            if not entries and not has_turn and len(place.stale) > FEW_RECORDS:
+                self._turns.wait(key, now_ms)
+                return
             if self._write(key, place, entries, now_ms):
                 return
         if not place:
@@ -290,7 +307,7 @@ class Claims(KnownClaims):
         waits = Waits(judged, before, plan.stable, self._taken(plan.more_bytes + new_bytes))
         writes = 0
         if moved:
-            offset = self._moved_offset(key, committed, plan.stable, plan.stable_epoch, now_ms)
+            offset = moved_offset(key, committed, plan.stable, plan.stable_epoch, now_ms)
             waits.write(self._out, offset, key[0])
             writes += 1
         records = plan.records(key, now_ms)
@@ -306,19 +323,6 @@ class Claims(KnownClaims):
         place.is_settled = True
         waits.begin(now_ms)
         return writes > 0
-
-    def _moved_offset(
-        self, key: Key, committed: CommittedOffset | None, stable: int, epoch: int, now_ms: int
-    ) -> Sequence[OffsetRecord]:
-        """The record of the group's offset when the stable one has moved."""
-        metadata = "" if committed is None else committed.metadata
-        expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
-        if metadata or expires_ms != NO_TIMESTAMP:
-            offset = CommittedOffset(stable, epoch, metadata, now_ms, expires_ms)
-            return [OffsetRecord(*key, offset)]
-        group_id, topic, partition = key
-        run = OffsetRun(group_id, topic, (partition,), (stable,), (epoch,), (now_ms,))
-        return OffsetRuns([run])
 
     def _write_short(self, place: Place, entry: Entry, now_ms: int) -> bool:
         """The same of what nearly all commits claim; False if it takes a plan."""
@@ -341,9 +345,7 @@ class Claims(KnownClaims):
             short = ShortWait(entry, stable, memory, plan.more_bytes)
             self._out.write(plan.records, (key[0],), short.committed, short.failed, TWIN)  # type: ignore[arg-type]
             return True
-        offset = self._moved_offset(
-            key, self._offsets.get(*key), plan.stable, plan.stable_epoch, now_ms
-        )
+        offset = moved_offset(key, self._offsets.get(*key), plan.stable, plan.stable_epoch, now_ms)
         waits = Waits([(entry, ErrorCode.NONE)], stable, plan.stable, self._taken(plan.more_bytes))
         waits.write(self._out, offset, key[0])
         if plan.records:
@@ -354,15 +356,15 @@ class Claims(KnownClaims):
     def _write_tombstones(self, key: Key, place: Place) -> bool:
         """Writes those of stale keys if nothing else is to be written; False if something is."""
         coverage, stable = place.coverage, self._stable(key, place)
-        if not place.stale or place.pending or stable < 0:
+        some = list(islice(place.stale, records_together(key)))
+        if not some or place.pending or stable < 0:
             return False
         if coverage.count and (
-            coverage.stable_from(stable) != stable or any(map(coverage.begins_at, place.stale))
+            coverage.stable_from(stable) != stable or any(map(coverage.begins_at, some))
         ):
             return False
-        records = [ClaimRecord(*key, *each, None) for each in place.stale]
-        for batch in (records,) if len(records) <= FEW_RECORDS else batches(records):
-            self._out.write(batch, (key[0],), _nobody_waits, _nobody_waits, TWIN)  # type: ignore[arg-type]
+        records = [ClaimRecord(*key, *each, None) for each in some]
+        self._out.write(records, (key[0],), _nobody_waits, _nobody_waits, TWIN)  # type: ignore[arg-type]
         place.is_settled = True
         return True
 
@@ -389,30 +391,35 @@ class Claims(KnownClaims):
         drop.waits_for.discard(key)
         if drop.waits_for:
             return
-        records = []
-        for each in drop.keys:
-            its = self.places[each[0]][each]
-            claims = [*its.coverage.keys(), *its.stale]
-            records += [ClaimRecord(*each, *claim, None) for claim in claims]
-            records += [ClaimRecord(*each, *k, None, txn) for k, txn in its.pending.log_keys()]
+        if sum(self.places[each[0]][each].keys_count for each in drop.keys) > FEW_RECORDS:
+            self._turns.wait(drop, now_ms)
+        else:
+            self._drop_some(drop, now_ms)
+
+    def _drop_some(self, drop: Drop, now_ms: int) -> None:
+        """Writes the next tombstones of a drop that holds all its places."""
+        records = next_of(drop, self.places)
         if not records:
             drop.then(drop, ErrorCode.NONE, now_ms)
             return
 
         def committed(now_ms: int) -> None:
-            drop.left -= 1
-            if not drop.left:
-                drop.then(drop, drop.error, now_ms)
+            if drop.left:
+                self._turns.wait(drop, now_ms)
+            else:
+                drop.then(drop, ErrorCode.NONE, now_ms)
 
-        def failed(error: ErrorCode, now_ms: int) -> None:
-            drop.error = drop.error or error
-            committed(now_ms)
+        failed = partial(drop.then, drop)
+        group_ids = tuple(dict.fromkeys(record.group_id for record in records))
+        self._out.write(records, group_ids, committed, failed, TWIN)  # type: ignore[arg-type]
 
-        parts = list(batches(records))
-        drop.left = len(parts)
-        for batch in parts:
-            group_ids = tuple(dict.fromkeys(record.group_id for record in batch))
-            self._out.write(batch, group_ids, committed, failed, TWIN)  # type: ignore[arg-type]
+    def go_on(self, now_ms: int) -> None:
+        """Who waits for a turn has it: some tombstones are written."""
+        who = self._turns.next(now_ms)
+        if isinstance(who, Drop):
+            self._drop_some(who, now_ms)
+        elif who is not None:
+            self._pump(who, now_ms, has_turn=True)
 
     # -- what is committed
 
@@ -517,7 +524,7 @@ class Claims(KnownClaims):
                 place.stable = None
                 gone = place.coverage.discard_below(self._stable(key, place))
                 place.is_settled = False
-                place.stale.update(dict.fromkeys(each[:3] for each in gone))
+                place.stale.update(dict.fromkeys(gone))
                 self._count(key, place, forget=False)
 
     def lost(self, write: Write[Any]) -> None:
@@ -571,7 +578,7 @@ class Claims(KnownClaims):
         self.ranges_count = self.pending_count = self._kept_bytes = 0
         self._producers.clear()
         self.state = state
-        drops: dict[int, Drop] = {}
+        drops = {id(drop): drop for drop in self._turns.clear()}
         for places in groups.values():
             for key, place in places.items():
                 for job in place.jobs:

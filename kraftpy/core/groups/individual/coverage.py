@@ -83,6 +83,11 @@ class Coverage:
             return Growth(claim.first, claim.last, ())
         return ranges.growth(claim.first, claim.last)
 
+    def touched_count(self, claim: Claim) -> int:
+        """How many ranges would be one with it."""
+        ranges = self._slices.get((claim.low, claim.high))
+        return 0 if ranges is None else ranges.touched_count(claim.first, claim.last)
+
     def add(self, claim: Claim, leader_epoch: int = -1) -> Growth | None:
         """Takes a claim in; None if the slice's claims have it already."""
         ranges = self._of(claim.low, claim.high)
@@ -166,9 +171,9 @@ class Coverage:
         return having is not None and having[0] == key[2]
 
     def keys(self) -> Iterator[ClaimKey]:
-        """Those of the records of all claims."""
-        for (low, high), ranges in self._slices.items():
-            for first, _ in ranges:
+        """Those of the records of all claims, from the end: they are removed soonest so."""
+        for (low, high), ranges in reversed(self._slices.items()):
+            for first in ranges.firsts():
                 yield low, high, first
 
     def slices(self) -> list[tuple[int, int, list[tuple[int, int, int]]]]:
@@ -264,17 +269,13 @@ class Coverage:
                 width += last - first + 1
         return width > HASH_MAX
 
-    def discard_below(self, offset: int) -> list[Claim]:
-        """Lets go of the claims that end below the offset.
-
-        Returned are their slices and first offsets; the last ones aren't known any more.
-        """
-        gone = []
+    def discard_below(self, offset: int) -> list[ClaimKey]:
+        """Lets go of the claims that end below the offset; gives their keys."""
+        gone: list[ClaimKey] = []
         for (low, high), ranges in list(self._slices.items()):
             if not ranges.ends_below(offset):
                 continue
-            for first in self._of(low, high).discard_below(offset):
-                gone.append(Claim(low, high, first, first))
+            gone += [(low, high, first) for first in self._of(low, high).discard_below(offset)]
         if gone:
             self._slices = {key: ranges for key, ranges in self._slices.items() if ranges}
         self.count -= len(gone)
@@ -283,7 +284,8 @@ class Coverage:
     def discard_from(self, offset: int) -> tuple[list[Claim], list[Claim]]:
         """Lets go of all from this offset on: the log was cut there.
 
-        Returned are claims that went, as `discard_below` has them, and claims that got shorter.
+        Returned are claims that went, of which the last offsets aren't known any more, and claims
+        that got shorter.
         """
         gone, shorter = [], []
         for low, high in list(self._slices):

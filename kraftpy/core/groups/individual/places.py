@@ -48,14 +48,16 @@ class Drop:
     `then` hears when their tombstones are committed, and has to call `Claims.release` at last.
     """
 
-    __slots__ = ("error", "keys", "left", "then", "waits_for")
+    __slots__ = ("keys", "left", "pending", "then", "waits_for")
 
     def __init__(self, keys: Sequence[Key], then: Callable[[Drop, ErrorCode, int], None]) -> None:
         self.keys = keys
         self.then = then
         self.waits_for = set(keys)
-        self.left = 0
-        self.error = ErrorCode.NONE
+        self.left = deque(keys)
+        """Places whose tombstones have yet to be written, all or some."""
+        self.pending: deque[LogKey] | None = None
+        """Of the first of these, those of transactions."""
 
 
 class Size(NamedTuple):
@@ -108,6 +110,12 @@ class Place:
         if self.jobs or self.stale or pending.count or pending.spent:
             return False
         return self.is_settled and self.held is None
+
+    @property
+    def keys_count(self) -> int:
+        """How many keys the log has of it."""
+        pending = self.pending
+        return self.coverage.count + len(self.stale) + pending.count + len(pending.spent)
 
     def is_passed(self, stable: int, key: LogKey) -> bool:
         """Whether what is committed says what a transaction's record does."""

@@ -6,6 +6,7 @@ Rules: `commits` has them. Nothing in here changes what is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from kraftpy.core.groups.effects import Outbox
@@ -13,11 +14,15 @@ from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.ranges import Growth
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
+from kraftpy.core.groups.offset_runs import OffsetRun, OffsetRuns
+from kraftpy.core.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
 
 # A batch must stay below max.message.bytes.
 _RECORDS_PER_BATCH = 2_000
+TOMBSTONES_TOGETHER = 500
+"""So many are written at a time where there are very many."""
 _BATCH_BYTES = 500_000
 _RECORD_BYTES = 100  # and the names
 FEW_RECORDS = 8
@@ -77,7 +82,10 @@ class Plan:
         self._max_bytes = coverage.size_bytes + room_bytes
         self._holes_max_bytes = coverage.size_bytes + hole_room_bytes
         # Of the claims whose records may have to change.
-        self._touched: dict[ClaimKey, None] = dict.fromkeys(stale)
+        self._touched: dict[ClaimKey, None] = dict.fromkeys(islice(stale, TOMBSTONES_TOGETHER))
+        # Slices and first offsets of what is in other claims now.
+        self._needless_max = TOMBSTONES_TOGETHER
+        self._merged: list[tuple[int, int, tuple[int, ...]]] = []
 
     def take(self, claims: Iterable[tuple[Claim, int]]) -> None:
         """Takes in what counts already, each with its leader epoch, whatever room there is."""
@@ -95,6 +103,10 @@ class Plan:
         if self._begin < 0:
             return ErrorCode.INVALID_REQUEST, []
         if entry.discard_from is not None:
+            # What was in another claim may be in none any more, and the log still has it.
+            self._needless_max = len(self._stale) + self._old.count
+            self._touched.update(dict.fromkeys(self._stale))
+            self._touch_merged(None)
             gone, shorter = self._new.discard_from(max(entry.discard_from, 0))
             self._touched.update(dict.fromkeys(each[:3] for each in (*gone, *shorter)))
         left = []
@@ -129,8 +141,14 @@ class Plan:
         self._new.add(claim, leader_epoch)
         low, high = claim.low, claim.high
         self._touched[low, high, growth.first] = None
-        for first in growth.merged:
-            self._touched[low, high, first] = None
+        if growth.merged:
+            self._merged.append((low, high, growth.merged))
+
+    def _touch_merged(self, count: int | None) -> None:
+        """So many at most; None: all."""
+        keys = ((low, high, first) for low, high, firsts in self._merged for first in firsts)
+        self._touched.update(dict.fromkeys(islice(keys, count)))
+        self._merged.clear()
 
     def _has_room(self, claim: Claim) -> bool:
         """Whether there may be one more range: this one."""
@@ -151,8 +169,7 @@ class Plan:
         if stable > self.stable:
             self.stable_epoch = self._new.epoch_at(stable - 1)
             self.stable = stable
-            gone = self._new.discard_below(stable)
-            self._touched.update(dict.fromkeys(each[:3] for each in gone))
+            self._touched.update(dict.fromkeys(self._new.discard_below(stable)))
 
     def finish(self) -> bool:
         """Whether the stable offset moves."""
@@ -162,9 +179,13 @@ class Plan:
     def records(self, key: Key, now_ms: int) -> list[ClaimRecord]:
         """Those of claims above the stable offset, and tombstones of what is in these.
 
-        Tombstones of what has been passed aren't among them: they come when that is committed.
+        Tombstones of what has been passed aren't among them: they come when that is committed. Nor
+        are very many of what is in other claims: these say the same.
         """
-        values, tombstones = [], []
+        values: list[ClaimRecord] = []
+        tombstones: list[ClaimRecord] = []
+        needless: list[ClaimRecord] = []
+        self._touch_merged(self._needless_max)
         for claim_key in self._touched:
             first = claim_key[2]
             before = self._old.having(claim_key)
@@ -176,8 +197,11 @@ class Plan:
                     state = ClaimState(self._topic_id, last, epoch, now_ms)
                     values.append(ClaimRecord(*key, *claim_key, state))
             elif claim_key in self._stale or (was is not None and self._is_void(was, now)):
-                tombstones.append(ClaimRecord(*key, *claim_key, None))
-        return values + tombstones
+                kind = tombstones if now is None and claim_key not in self._stale else needless
+                if kind is tombstones or len(needless) < self._needless_max:
+                    kind.append(ClaimRecord(*key, *claim_key, None))
+        # What is void goes first: else a claim that ends beside it would have it.
+        return tombstones + values + needless
 
     def _is_void(self, was: tuple[int, int, int], now: tuple[int, int, int] | None) -> bool:
         """Whether a claim goes for another reason than that the stable offset passes it."""
@@ -296,6 +320,26 @@ class Waits:
         stable = self._before if self._error else self._stable
         for entry, error in self._answers:
             entry.answer(self._error or error, stable)
+
+
+def moved_offset(
+    key: Key, committed: CommittedOffset | None, stable: int, epoch: int, now_ms: int
+) -> Sequence[OffsetRecord]:
+    """The record of the group's offset when the stable one has moved."""
+    metadata = "" if committed is None else committed.metadata
+    expires_ms = NO_TIMESTAMP if committed is None else committed.expire_timestamp_ms
+    if metadata or expires_ms != NO_TIMESTAMP:
+        offset = CommittedOffset(stable, epoch, metadata, now_ms, expires_ms)
+        return [OffsetRecord(*key, offset)]
+    group_id, topic, partition = key
+    run = OffsetRun(group_id, topic, (partition,), (stable,), (epoch,), (now_ms,))
+    return OffsetRuns([run])
+
+
+def records_together(key: Key) -> int:
+    """How many tombstones of this place are written at a time."""
+    record_bytes = _RECORD_BYTES + len(key[0].encode()) + len(key[1])
+    return min(TOMBSTONES_TOGETHER, _BATCH_BYTES // record_bytes)
 
 
 def batches(records: Sequence[ClaimRecord]) -> Iterator[list[ClaimRecord]]:

@@ -47,6 +47,10 @@ class RangeSet:
         """First and last offset of each range, ascending."""
         return zip(self._firsts, self._lasts, strict=True)
 
+    def firsts(self) -> Iterator[int]:
+        """The first offset of each range, descending."""
+        return reversed(self._firsts)
+
     def uncovered_from(self, offset: int) -> int:
         """The first offset from this one on that isn't in the set."""
         at = bisect_right(self._firsts, offset) - 1
@@ -79,7 +83,7 @@ class RangeSet:
         if firsts[start] <= first and last <= lasts[start]:
             return None
         low, high = min(first, firsts[start]), max(last, lasts[end - 1])
-        return Growth(low, high, tuple(each for each in firsts[start:end] if each != low))
+        return Growth(low, high, tuple(firsts[start + (firsts[start] == low) : end]))
 
     def add(self, first: int, last: int) -> Growth | None:
         """Adds the offsets from `first` to `last`; None if the set has them already."""
@@ -89,6 +93,11 @@ class RangeSet:
             self._firsts[start:end] = array("q", (growth.first,))
             self._lasts[start:end] = array("q", (growth.last,))
         return growth
+
+    def touched_count(self, first: int, last: int) -> int:
+        """How many ranges overlap or touch this one."""
+        start, end = self._touched(first, last)
+        return end - start
 
     def _touched(self, first: int, last: int) -> tuple[int, int]:
         """The ranges, by their places, that overlap or touch this one."""

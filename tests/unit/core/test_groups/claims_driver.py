@@ -109,6 +109,7 @@ class ClaimsDriver:
         self.logs: tuple[Log, Log] = [], []
         self.replies: dict[object, Any] = {}
         self._number = 0
+        self._is_settling = False
         if opened:
             self.carry_out(self.machine.log_opened(TWIN, self.now_ms))
 
@@ -125,8 +126,10 @@ class ClaimsDriver:
         for token, response in effects.replies:
             assert token not in self.replies, f"{token} is answered twice"
             self.replies[token] = response
-        while self.commits and any(self.in_flight):
-            self.settle(int(not self.in_flight[0]))
+        if self.commits and not self._is_settling:
+            self._is_settling = True
+            self.settle_all()
+            self._is_settling = False
 
     def settle(self, number: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """Ends the oldest write in flight of a log."""
@@ -138,8 +141,21 @@ class ClaimsDriver:
             self.carry_out(self.machine.failed(write, error, self.now_ms))
 
     def settle_all(self) -> None:
-        while any(self.in_flight):
-            self.settle(int(not self.in_flight[0]))
+        """All that is in flight lands, and what waits for a turn has it."""
+        while any(self.in_flight) or self.has_turn:
+            if any(self.in_flight):
+                self.settle(int(not self.in_flight[0]))
+            else:
+                self.take_turn()
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self.machine.claims._turns._waiting)
+
+    def take_turn(self) -> None:
+        self.now_ms += 1
+        self.carry_out(self.machine.handle_timers(self.now_ms))
 
     def reloaded(
         self,
@@ -321,8 +337,8 @@ class ClaimsDriver:
         token = f"request-{self._number}"
         write = self.machine.markers(token, [(producer_id, committed)], TWIN)
         self.in_flight[TWIN].append(write)
-        while self.commits and any(self.in_flight):
-            self.settle(int(not self.in_flight[0]))
+        if self.commits:
+            self.settle_all()
         return token
 
     def read(self, asker: str | None = None) -> int | ErrorCode:

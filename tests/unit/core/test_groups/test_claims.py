@@ -165,6 +165,10 @@ def test_the_log_is_cut_below_claims() -> None:
     assert driver.answer(driver.claim(discard_from(8) | ranges((9, 9)))) == (OK, 0)
     assert driver.whole() == [(5, 7), (9, 9)]
     check(driver)
+    driver.claim(ranges((20, 25)))
+    assert driver.answer(driver.claim(discard_from(20) | ranges((15, 19)))) == (OK, 0)
+    assert driver.whole() == [(5, 7), (9, 9), (15, 19)]  # And nothing of what is void beside it.
+    check(driver)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import random
 
 import pytest
 
+from kraftpy.core.groups.individual import commits, plan
 from kraftpy.core.groups.individual.places import TWIN
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, encode_record
 from kraftpy.protocol.errors import ErrorCode
@@ -84,6 +85,8 @@ class Story:
         number = number if queues[number] else 1 - number
         if queues[number]:
             self.driver.settle(number)
+        elif self.driver.has_turn:
+            self.driver.take_turn()
         self.hear()
 
     def hear(self) -> None:
@@ -144,6 +147,20 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_at_every_crash_point(seed: int) -> None:
+    tell_a_story(seed)
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_at_every_crash_point_between_few_tombstones(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch of tombstones in a turn of its own."""
+    monkeypatch.setattr(commits, "FEW_RECORDS", 0)
+    monkeypatch.setattr(plan, "TOMBSTONES_TOGETHER", 1)
+    tell_a_story(seed)
+
+
+def tell_a_story(seed: int) -> None:
     choose = random.Random(seed)
     story = Story(choose.randrange(3))
     for _ in range(12):
@@ -231,7 +248,9 @@ def test_a_batch_that_was_cut_in_two_leaves_no_stale_key() -> None:
     driver.begin(0)
     driver.claim(ranges(*((2 * n + 1, 2 * n + 1) for n in range(4_000))))
     driver.commits = False
-    driver.claim(ranges((1, 9_000)))
+    more = [(10_000 + 2 * n, 10_000 + 2 * n) for n in range(2_000)]
+    driver.claim(ranges((1, 9_000), *more))
+    driver.take_turn()
     assert len(driver.in_flight[1]) > 1
     for kept in range(len(driver.in_flight[1]) + 1):
         other = driver.reloaded(kept=(0, kept))
