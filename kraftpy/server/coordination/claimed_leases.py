@@ -239,6 +239,10 @@ class LedClaims:
         """Whether nothing is lost, and nobody misses it, if it is given up."""
         return self._table is not None and not self._has_leases and not self.fetches.waiting
 
+    def give_way(self) -> None:
+        """Gives it up for another."""
+        self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def close(self, error: ErrorCode) -> None:
         """Gives it up; fetches that wait hear this error."""
         if self.closed is not None:

@@ -1,20 +1,22 @@
 """Leases on the partitions that this broker leads: of share groups, with their tables and sessions,
 and of cooperative groups (`claimed_leases`).
 
-Rules (docs/rules.md, rules 290 and 291):
+Rules (docs/rules.md, rules 290, 291 and 358 to 360):
 
 * A share group's table is opened when somebody first asks for its records, and given up with its
   partition's leadership, or when nobody of its group has a session here any more. There are so
   many at most; those that nobody misses give way (`led_tables`).
 * What a session's member has is given back when the session ends, be it that its connection does;
-  what it has acknowledged counts, written or not.
+  what it has acknowledged counts, written or not. Some tables are seen to in each turn of the loop,
+  one that somebody asks for meanwhile first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.leasing import LeaseSettings, lease_settings
@@ -23,12 +25,17 @@ from kraftpy.core.metadata import ResourceType
 from kraftpy.server.coordination.claimed_leases import ClaimedHost, ClaimedLeases
 from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost
 from kraftpy.server.coordination.led_tables import LedTables, TableKey
+from kraftpy.server.coordination.openings import Openings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kraftpy.core.metadata import MetadataState
     from kraftpy.server.replication.partition import Partition
+
+
+SLICE_S: Final = 0.003
+"""So much of a turn of the loop the end of sessions may take."""
 
 
 class LeasesHost(TableHost, ClaimedHost, Protocol):
@@ -48,7 +55,10 @@ class Leases:
         self.meters = LeaseMeters()
         self.claimed = ClaimedLeases(host)
         self.sessions = ShareSessions(host.config.group_share_max_share_sessions)
+        self._openings = Openings(host.loop)
         self._tables: LedTables[LedTable] = LedTables()
+        self._owed: dict[LedTable, list[Callable[[LedTable], None]]] = {}
+        self._pays = False
         self._of_group: dict[str, dict[LedTable, None]] = {}
         self._settings: dict[str, tuple[Mapping[str, str], BrokerConfig, LeaseSettings]] = {}
 
@@ -83,7 +93,12 @@ class Leases:
 
     def open_table(self, group: str, led: Partition) -> LedTable | None:
         """The same if there is one."""
-        return self._tables.find(TableKey(group, led.topic_id, led.index))
+        key = TableKey(group, led.topic_id, led.index)
+        table = self._tables.find(key)
+        if table in self._owed:
+            self._pay(table)
+            return self._tables.find(key)  # it may be closed now
+        return table
 
     @property
     def stopped(self) -> bool:
@@ -93,7 +108,10 @@ class Leases:
     def _open(self, group: str, led: Partition) -> LedTable:
         key, settings = TableKey(group, led.topic_id, led.index), partial(self.settings, group)
         table = self._tables.open(
-            key, lambda: LedTable(self._host, key, led, settings, self.meters, self._given_up)
+            key,
+            lambda: LedTable(
+                self._host, key, led, settings, self.meters, self._openings, self._given_up
+            ),
         )
         self._of_group.setdefault(group, {})[table] = None
         return table
@@ -117,17 +135,45 @@ class Leases:
 
     def end(self, session: ShareSession) -> None:
         """Gives back what its member has."""
-        self.sessions.end(session)
-        for table in session.leased_from:
-            table.release(session.member)
-        if not self.sessions.has(session.group):
-            for table in list(self._of_group.get(session.group, ())):
-                table.retire()
+        self._end(session)
+        self._pay_some()
 
     def connection_closed(self, connection: str) -> None:
         """Ends the sessions that this connection used last."""
         for session in self.sessions.of_connection(connection):
-            self.end(session)
+            self._end(session)
+        self._pay_some()
+
+    def _end(self, session: ShareSession) -> None:
+        self.sessions.end(session)
+        self._owe(session.leased_from, partial(LedTable.release, member=session.member))
+        if not self.sessions.has(session.group):
+            self._owe(self._of_group.get(session.group, ()), LedTable.retire)
+
+    def _owe(self, tables: Iterable[LedTable], what: Callable[[LedTable], None]) -> None:
+        for table in tables:
+            self._owed.setdefault(table, []).append(what)
+
+    def _pay(self, table: LedTable) -> None:
+        for what in self._owed.pop(table):
+            what(table)
+
+    def _pay_some(self) -> None:
+        """Does what is to be done with tables, and the rest in the next turns."""
+        if not self._pays:
+            self._go_on_paying()
+
+    def _go_on_paying(self) -> None:
+        ends_s = perf_counter() + SLICE_S
+        self._pays = False
+        while self._owed:
+            table, owed = self._owed.popitem()
+            for what in owed:
+                what(table)
+            if perf_counter() >= ends_s and self._owed:
+                self._pays = True
+                self._host.loop.call_soon(self._go_on_paying)
+                return
 
     async def close(self) -> None:
         """Gives up all that there is, and opens nothing any more."""

@@ -1,10 +1,11 @@
 """The leases of a share group on a partition that is led here: opened, written, timed, told.
 
-`core.leases` decides; here it is carried out. Rules (docs/rules.md, rules 287 to 289):
+`core.leases` decides; here it is carried out. Rules (docs/rules.md, rules 287 to 289, 359):
 
 * A table is opened with what the share coordinator keeps, which notes this leader's epoch; where
   nobody has begun yet it begins where the group's configuration says, and that is written before
-  anything is dealt.
+  anything is dealt. All tables of a broker wait for their turn to be opened (`openings`). Of what
+  nothing is kept it's asked ever more rarely, and until it is open a table gives way to others.
 * It is of one leader epoch. When that is over, or the coordinator knows a newer one, or another
   state epoch, or nothing of it at all, the table is given up, and all that waits for it is told.
 * What is to be written in a turn of the loop is one write. It's tried again for as long as nobody
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from random import uniform
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftpy.core.config.leasing import EARLIEST, LeaseSettings
@@ -38,6 +40,7 @@ from kraftpy.metrics.instruments import REQUEST_BUCKETS, Histogram
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.server.coordination.lease_reads import LeaseRead
 from kraftpy.server.coordination.led_tables import TableKey
+from kraftpy.server.coordination.openings import Openings
 from kraftpy.server.replication.partition import Partition
 from kraftpy.server.replication.timestamp_search import finish_search
 from kraftpy.server.replication.waiters import FetchWaiters
@@ -55,6 +58,9 @@ WRITES_MAX = 4
 
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 1.0
+# Members are told of a partition when something is kept of it: who comes before may wait.
+NOT_KEPT_MIN_S = 1.0
+NOT_KEPT_MAX_S = 10.0
 
 # What says that this leader, or its state, is of the past.
 _FENCED = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
@@ -114,6 +120,7 @@ class LedTable:
         partition: Partition,
         settings: Callable[[], LeaseSettings],
         meters: LeaseMeters,
+        openings: Openings,
         on_close: Callable[[LedTable], None],
     ) -> None:
         self.key = key
@@ -125,6 +132,9 @@ class LedTable:
         self._loop = host.loop
         self._settings = settings
         self._meters = meters
+        self._openings = openings
+        self._opening = False
+        self._pause_s = 0.0  # the last one between two attempts to open it
         self._on_close = on_close
         self._leader_epoch = partition.leader_epoch
         self._state_epoch = 0
@@ -136,15 +146,16 @@ class LedTable:
         self._tasks: set[asyncio.Task[None]] = set()
         partition.fetches.add(self._partition_moved)
         partition.log.start_watchers[self._wake] = None
-        self._start(self._open())
+        openings.add(self)
 
     def __str__(self) -> str:
         return f"{self.key.group} on {self.partition}"
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # -- opening
 
@@ -153,24 +164,35 @@ class LedTable:
         """Whether it can deal, and take acknowledgements."""
         return self._table is not None and not self.retiring
 
+    def open_now(self) -> asyncio.Task[None]:
+        """Begins an attempt to open it: it is its turn."""
+        self._opening = True
+        return self._start(self._open())
+
     async def _open(self) -> None:
-        pause_s = RETRY_MIN_S
-        told = False
-        while self.closed is None:
-            error = await self._try_to_open()
-            if error is ErrorCode.NONE or self.closed is not None:
-                return
-            if error in _FENCED:
-                self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return
-            if pause_s >= RETRY_MAX_S and not self.fetches.waiting:
-                self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # nobody asks any more
-                return
-            if not told:
-                told = True
-                log.info("the leases of %s can't be read yet: %s", self, error.name)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
+        error = await self._try_to_open()
+        self._opening = False
+        if error is ErrorCode.NONE or self.closed is not None:
+            return
+        if error in _FENCED:
+            self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        least_s, most_s = RETRY_MIN_S, RETRY_MAX_S
+        if error in _NOT_KEPT:
+            least_s, most_s = NOT_KEPT_MIN_S, NOT_KEPT_MAX_S
+        elif not self._pause_s:
+            log.info("the leases of %s can't be read yet: %s", self, error.name)
+        self._pause_s = min(max(2 * self._pause_s, least_s), most_s)
+        # Many that came together don't come together again.
+        pause_s = self._pause_s * uniform(0.75, 1.25)  # noqa: S311 - no secret
+        self._timer = self._loop.call_later(pause_s, self._open_again)
+
+    def _open_again(self) -> None:
+        self._timer = None
+        if self._pause_s >= RETRY_MAX_S and not self.fetches.waiting:
+            self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # nobody asks any more
+        else:
+            self._openings.add(self)
 
     async def _try_to_open(self) -> ErrorCode:
         key, limits, numbers = self.key, self._settings().limits, self._meters.records
@@ -451,13 +473,21 @@ class LedTable:
     def is_idle(self) -> bool:
         """Whether nothing is lost, and nobody misses it, if it is given up."""
         table = self._table
-        return table is not None and table.is_quiet and not self.fetches.waiting
+        if table is None:
+            return not self._opening
+        return table.is_quiet and not self.fetches.waiting
+
+    def give_way(self) -> None:
+        """Closes it without waking who waits: they would want a place for it again at once."""
+        self.fetches.waiting.clear()
+        self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def close(self, error: ErrorCode) -> None:
         """Gives it up; what was acknowledged and isn't known to be written hears this error."""
         if self.closed is not None:
             return
         self.closed = error
+        self._openings.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -37,11 +37,11 @@ class Led(Protocol):
     def is_idle(self) -> bool:
         """Whether nothing is lost, and nobody misses it, if it is given up."""
 
-    def close(self, error: ErrorCode) -> None:
+    def give_way(self) -> None:
         """Gives it up, and has it forgotten."""
 
     async def stop(self) -> None:
-        """The same, and ends what is under way."""
+        """The broker stops: gives it up, too, and ends what is under way."""
 
 
 T = TypeVar("T", bound=Led)
@@ -78,7 +78,7 @@ class LedTables(Generic[T]):
     def _make_room(self) -> bool:
         for table in list(islice(self._tables.values(), _LOOKED_AT_MAX)):
             if table.is_idle:
-                table.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                table.give_way()
                 return True
             self._tables[table.key] = self._tables.pop(table.key)
         return False
