@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kraftpy.client.arguments import check_configs, check_names, checked_cluster
 from kraftpy.client.cluster import Cluster, Retry, TopicInfo, check
 from kraftpy.client.offsets import Partition, by_topic
 from kraftpy.protocol import messages
@@ -50,7 +51,7 @@ class Admin:
     """Administration through a `Cluster`, which stays the caller's to close."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
-        self._cluster = cluster
+        self._cluster = checked_cluster(cluster, type(self).__name__)
         self._timeout_ms = timeout_ms
 
     async def _change(self, request: Any, results: str) -> Any:
@@ -97,6 +98,7 @@ class Admin:
         KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
         """
+        check_configs(configs, f"topic {name!r}")
         kinds = messages.CreateTopicsRequest
         topic = kinds.CreatableTopic(
             name=name,
@@ -192,6 +194,7 @@ class Admin:
         Entries not named stay as they are (IncrementalAlterConfigs, KIP-339). KafkaError:
         INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
         """
+        check_configs(values, repr(name))
         kinds = messages.IncrementalAlterConfigsRequest
         configs = [
             kinds.AlterableConfig(name=key, config_operation=_OPERATION_SET, value=value)
@@ -231,6 +234,7 @@ class Admin:
 
     async def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
         """Topics by name (None: all), sorted; KafkaError for the first one that has an error."""
+        check_names(names, "describe_topics")
 
         async def ask() -> list[TopicInfo]:
             errors = await self._cluster.refresh(names)

@@ -185,6 +185,18 @@ def _owners(claims: Mapping[str, tuple[Iterable[Partition], int]]) -> dict[Parti
     return {partition: owner for partition, (_, owner) in newest.items() if owner is not None}
 
 
+def assignors_of(given: Sequence[str | Assignor]) -> list[Assignor]:
+    """The assignors that are given by their names or themselves. Raises ValueError, TypeError."""
+    if isinstance(given, str):
+        raise TypeError(f"assignors takes a list, not one str: [{given!r}]")
+    for each in given:
+        if isinstance(each, str) and each not in ASSIGNORS:
+            raise ValueError(
+                f"there is no assignor {each!r}; those there are: {', '.join(sorted(ASSIGNORS))}"
+            )
+    return [ASSIGNORS[each] if isinstance(each, str) else each for each in given]
+
+
 def _encode_partitions(partitions: Collection[Partition]) -> bytes:
     topics = by_topic(sorted(partitions))
     parts = [_INT32.pack(len(topics))]

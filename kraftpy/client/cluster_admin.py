@@ -13,6 +13,7 @@ from typing import Any
 
 import kraftpy
 from kraftpy.client.admin import ANSWER_MARGIN_MS, TOPIC_RESOURCE, Admin
+from kraftpy.client.arguments import check_names
 from kraftpy.client.cluster import check
 from kraftpy.client.offsets import by_topic
 from kraftpy.frozen import NamedTuple
@@ -212,6 +213,7 @@ class ClusterAdmin(Admin):
         self, topics: Sequence[str] | None = None
     ) -> dict[PartitionName, ReplicatedPartition]:
         """The partitions of topics (None: all), sorted; KafkaError for the first unknown topic."""
+        check_names(topics, "describe_partitions")
         kinds = messages.DescribeTopicPartitionsRequest
         request = kinds([kinds.TopicRequest(name) for name in topics or ()])
         found: dict[PartitionName, ReplicatedPartition] = {}
@@ -236,6 +238,7 @@ class ClusterAdmin(Admin):
         self, topics: Iterable[str], keys: Sequence[str]
     ) -> dict[str, dict[str, str]]:
         """Some settings of many topics; topics that went meanwhile are left out."""
+        check_names(topics, "topic_configs")
         kinds = messages.DescribeConfigsRequest
         resources = [
             kinds.DescribeConfigsResource(TOPIC_RESOURCE, name, list(keys)) for name in topics

@@ -27,8 +27,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack, overload
 
+from kraftpy.client.arguments import check_partitions, checked_cluster
 from kraftpy.client.assignor import Assignor
-from kraftpy.client.assignors import ASSIGNORS
+from kraftpy.client.assignors import assignors_of
 from kraftpy.client.cluster import METADATA_MAX_AGE_MS, Cluster
 from kraftpy.client.commits import Commits, Done
 from kraftpy.client.consumer_membership import ConsumerMembership
@@ -139,10 +140,10 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._cluster = checked_cluster(cluster, "Consumer")
         self._coordinator = None if group_id is None else Coordinator(cluster, group_id)
         self._instance_id = group_instance_id
-        self._assignors = [ASSIGNORS[a] if isinstance(a, str) else a for a in assignors]
+        self._assignors = assignors_of(assignors)
         leasing = is_leasing(self._assignors, group_id)
         self._times = times or GroupTimes()
         if isolation_level not in ISOLATION_LEVELS:
@@ -304,6 +305,9 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         if self._member is not None:
             raise ValueError("topics are subscribed to: unsubscribe() first")
         self._shares.refuse_leasing("assign")
+        if not isinstance(partitions, Mapping | str):
+            partitions = list(partitions)
+        check_partitions(partitions, "assign")
         ranges = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, ())
         wanted = {name: slices_of(list(each)) for name, each in ranges.items()}
         self._reading.forget(self._reading.assigned - wanted.keys())

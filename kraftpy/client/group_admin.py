@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftpy.client.admin import Admin
+from kraftpy.client.arguments import check_names
 from kraftpy.client.claims import FETCH_VERSION, claims_in
 from kraftpy.client.cluster import BrokerInfo, Cluster, check
 from kraftpy.client.coordinator import Coordinator
@@ -254,6 +255,7 @@ class GroupAdmin(Admin):
                 for each in response.responses
             }
 
+        check_names(topics, "delete_share_offsets")
         names = [kinds.DeleteShareGroupOffsetsRequestTopic(topic) for topic in sorted(set(topics))]
         return (await self._ask_coordinator(group_id, kinds(group_id, names), take))[0]
 

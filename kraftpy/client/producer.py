@@ -413,7 +413,12 @@ def _all_written(
     return written
 
 
-def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartitionError:
+def _unknown_partition(topic: str, partition: object, count: int) -> UnknownPartitionError:
+    if not isinstance(partition, int):
+        raise TypeError(
+            f"topic {topic!r}: partition={partition!r} has to be a number, not "
+            f"{type(partition).__name__}"
+        )
     return UnknownPartitionError(
         f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
     )

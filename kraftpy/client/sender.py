@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from kraftpy.client.arguments import checked_cluster
 from kraftpy.client.batches import Batch, PartitionQueue
 from kraftpy.client.cluster import Cluster, Retry, check, is_retriable
 from kraftpy.client.interceptors import BatchInfo, Interceptors, ProducerInterceptor
@@ -55,7 +56,7 @@ class Sender:
         stop_on_failure: bool,
         interceptors: Sequence[ProducerInterceptor[Any, Any]],
     ) -> None:
-        self._cluster = cluster
+        self._cluster = checked_cluster(cluster, type(self).__name__)
         self._acks = acks
         self._compression = compression
         self._linger_s = linger_ms / 1000

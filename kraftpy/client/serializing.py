@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kraftpy.protocol.records import Header
@@ -26,18 +26,32 @@ def serialized(
             error.add_note(f"when the {field} of a record for topic {topic!r} was serialized")
             raise
     if not isinstance(value, bytes | bytearray | memoryview):
-        what = "its serializer gave" if serializer is not None else "it is"
+        if serializer is not None:
+            what, cure = "its serializer gave", f"have the {field}_serializer return bytes"
+        else:
+            what, cure = "it is", f"encode it, or give the producer a {field}_serializer"
         raise TypeError(
             f"topic {topic!r}: the {field} has to be bytes, but {what} {type(value).__name__}: "
-            f"encode it, or give the producer a {field}_serializer"
+            f"{cure}"
         )
     return value  # type: ignore[return-value]
 
 
 def headers_size(headers: Sequence[Header], topic: str) -> int:
     """An upper bound of the bytes that headers take."""
+    if isinstance(headers, Mapping):
+        raise TypeError(
+            f"topic {topic!r}: headers are a dict, but a name may come twice: give a list of names "
+            'and bytes, as [("trace", b"1")]'
+        )
     size = 0
-    for name, data in headers:
+    for header in headers:
+        if not isinstance(header, tuple | list) or len(header) != 2:
+            raise TypeError(
+                f"topic {topic!r}: header {header!r} has to be a name and bytes, as "
+                '("trace", b"1"); headers are a list of those'
+            )
+        name, data = header
         if not isinstance(name, str) or not (data is None or isinstance(data, bytes)):
             raise TypeError(
                 f"topic {topic!r}: header {name!r} has to be a str with bytes or None, not "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kraftpy.client.arguments import checked_cluster
 from kraftpy.client.cluster import Cluster, Retry, check, new_lane
 from kraftpy.client.fetcher import Fetched, Fetcher
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets, partition_missing
@@ -20,7 +21,7 @@ class SimpleConsumer:
     """Fetches from given offsets through a `Cluster`, which closes the connections."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster = checked_cluster(cluster, "SimpleConsumer")
         self._lane = new_lane("simple")
 
     async def fetch(

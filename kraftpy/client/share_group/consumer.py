@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Self, Unpack, overload
 
+from kraftpy.client.arguments import check_names, checked_cluster
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer_records import Deserializer
 from kraftpy.client.offsets import Partition
@@ -118,6 +119,7 @@ class ShareConsumer(Generic[K, V]):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
+        cluster = checked_cluster(cluster, "ShareConsumer")
         if not group_id:
             raise ValueError("a share consumer needs a group_id")
         if share_acknowledgement_mode not in _MODES:
@@ -178,8 +180,7 @@ class ShareConsumer(Generic[K, V]):
 
         Topics that don't exist yet are read when they do.
         """
-        if isinstance(topics, str):
-            raise TypeError("subscribe takes a list of topics, not one str")
+        check_names(topics, "subscribe")
         self._check_open()
         names = frozenset(topics)
         if not names:
