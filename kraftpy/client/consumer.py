@@ -391,6 +391,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
                 await self._wait(left_s)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        self._check_open()
         while not self._closed:
             for record in await self.poll(_ITERATION_POLL_MS, max_records=1):
                 yield record
@@ -420,8 +421,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
 
     async def _advance(self) -> None:
         """Acts on everything that happened, and sees that what has to go on goes on."""
-        if self._closed:
-            raise RuntimeError("the consumer is closed")
+        self._check_open()
         if self._leaving:
             return
         if self._member is not None:

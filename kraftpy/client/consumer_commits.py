@@ -30,6 +30,7 @@ class ConsumerCommits:
     _times: GroupTimes
     _explicit_done: bool
     _done_count: int
+    _closed: bool
 
     def _done(self, offsets: Mapping[Partition, Offset] | None = None) -> Done:
         raise NotImplementedError
@@ -106,7 +107,12 @@ class ConsumerCommits:
             raise ValueError("committing needs a group_id")
         return self._coordinator
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
+
     def _group_commits(self) -> Commits:
+        self._check_open()
         if self._commits is None:
             raise ValueError("committing needs a group_id")
         return self._commits

@@ -262,6 +262,7 @@ class ShareConsumer(Generic[K, V]):
                 pass
 
     async def __aiter__(self) -> AsyncIterator[ShareRecord[K, V]]:
+        self._check_open()
         while not self._closed:
             for record in await self.poll(_ITERATION_POLL_MS, max_records=1):
                 yield record

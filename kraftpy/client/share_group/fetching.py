@@ -6,6 +6,7 @@ Rules:
   them: the time of a lease begins at the leader. So there is one answer of each leader at most.
 * What was said of records goes with the next fetch to their leader; by itself if there is none, if
   it is `ACKNOWLEDGED_AFTER_S` old, for a commit, and when leases are to be renewed.
+* What is leased of topics that aren't subscribed to any more is released, and not handed out.
 * A request is never given up once it is sent: its answer says what the session's epoch is, and what
   became of acknowledgements.
 * What fails is tried again while that may help, for the cluster's request timeout; who leads is
@@ -26,7 +27,7 @@ from kraftpy.client.cluster import BrokerInfo, Cluster, NoBrokerError, Retry, ne
 from kraftpy.client.consumer_records import Deserializer, deserialized
 from kraftpy.client.offsets import Partition
 from kraftpy.client.share_group.acknowledgements import Acknowledgements, Refusal, refusal_of
-from kraftpy.client.share_group.leased import Key, Lease, ShareRecord, Tenure, read_leased
+from kraftpy.client.share_group.leased import Key, Lease, ShareRecord, Tenure, read_leased, runs_of
 from kraftpy.client.share_group.session import FetchOptions, ShareSession
 from kraftpy.protocol.acknowledge_type import AcknowledgeType
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
@@ -128,6 +129,7 @@ class ShareFetching:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+        self._release_others(topics)
         leaders: dict[int, dict[Key, Partition]] = {}
         if not self._chunks:
             leaders = self._leaders(assigned, topics)
@@ -145,6 +147,21 @@ class ShareFetching:
         for node_id, wanted in leaders.items():
             if node_id not in self._tasks:
                 self._start(node_id, partial(self._fetch, self._session(node_id), wanted))
+
+    def _release_others(self, topics: Collection[str]) -> None:
+        """Gives back what is leased of topics other than these."""
+        if all(chunk.lease.name[0] in topics for chunk in self._chunks):
+            return
+        now_s = asyncio.get_running_loop().time()
+        kept: deque[_Chunk] = deque()
+        for chunk in self._chunks:
+            lease = chunk.lease
+            if lease.name[0] in topics:
+                kept.append(chunk)
+            elif lease.why_over(now_s) is None:
+                runs = runs_of(record.offset for record, _ in chunk.records[chunk.taken :])
+                self._acknowledgements.say_own(lease, runs, AcknowledgeType.RELEASE)
+        self._chunks = kept
 
     def _has_stray(self, tenure: Tenure, wanted: Collection[Key]) -> bool:
         """Whether something is to be said of partitions that aren't fetched from there any more."""

@@ -138,3 +138,32 @@ def test_a_text_is_committed_with_an_offset_and_comes_back(peer: Peer) -> None:
         assert await consumer.committed_with_metadata([T0]) == {T0: OffsetAndMetadata(3)}
 
     consume(peer, work, group_id="g")
+
+
+def test_a_closed_consumer_neither_commits_nor_ends_a_loop_as_if_nothing_were_left(
+    peer: Peer,
+) -> None:
+    async def work(consumer: Consumer) -> None:
+        await consumer.close()
+        with pytest.raises(RuntimeError, match="the consumer is closed"):
+            await consumer.commit({T0: 3})
+        with pytest.raises(RuntimeError, match="the consumer is closed"):
+            consumer.commit_async({T0: 3})
+        with pytest.raises(RuntimeError, match="the consumer is closed"):
+            async for _ in consumer:
+                pass
+
+    consume(peer, work, group_id="g")
+
+
+def test_a_loop_ends_where_it_closes_its_consumer(peer: Peer) -> None:
+    seen: list[Any] = []
+
+    async def work(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        async for record in consumer:
+            seen.append(record.value)
+            await consumer.close()
+
+    consume(peer, work, auto_offset_reset="earliest")
+    assert seen == [b"a"]

@@ -414,6 +414,30 @@ async def test_records_in_hand_are_acknowledged_while_others_wait() -> None:
     assert {what for _, _, what in peer.said} == {ACCEPT}
 
 
+@pytest.mark.parametrize("arrives", ["before", "after"])
+async def test_what_is_leased_of_a_topic_that_was_given_up_is_released(arrives: str) -> None:
+    """Be it there when others are subscribed to, or on its way."""
+    peer = SharePeer()
+    peer.leases = [(numbers(0, 5), [(0, 4, 1)])]
+    async with running(peer), sharing(peer) as consumer:
+        handed_out = 0
+        if arrives == "before":
+            (record,) = await consumer.poll(5_000, max_records=1)
+            consumer.accept(record)
+            handed_out = 1
+        else:
+            while not peer.asked(ApiKey.SHARE_FETCH):
+                await consumer.poll(0)
+                await asyncio.sleep(0.001)
+        consumer.subscribe(["other"])
+        while (handed_out, 4, RELEASE) not in peer.said:
+            assert await consumer.poll(10) == []
+        consumer.subscribe(["t"])
+        peer.leases = [(numbers(5, 1), [(5, 5, 1)])]
+        assert [record.offset for record in await take(consumer, 1)] == [5]
+    assert [each for each in peer.said if each[2] == ACCEPT] == [(0, 0, ACCEPT)][:handed_out]
+
+
 async def test_what_makes_no_sense_is_refused() -> None:
     peer = SharePeer()
     async with running(peer), Cluster(peer.bootstrap) as cluster:
@@ -429,3 +453,6 @@ async def test_what_makes_no_sense_is_refused() -> None:
         await consumer.close()
         with pytest.raises(RuntimeError, match="closed"):
             consumer.subscribe(["t"])
+        with pytest.raises(RuntimeError, match="closed"):
+            async for _ in consumer:
+                pass
