@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kraftpy.core.config import BrokerConfig
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from kraftpy.server.replication.partition import Partition
 
 
-SLICE_S: Final = 0.003
-"""So much of a turn of the loop the end of sessions may take."""
+TOGETHER_MAX: Final = 300
+"""Tables that are seen to in a turn of the loop: 5 µs each."""
 
 
 class LeasesHost(TableHost, ClaimedHost, Protocol):
@@ -164,16 +163,15 @@ class Leases:
             self._go_on_paying()
 
     def _go_on_paying(self) -> None:
-        ends_s = perf_counter() + SLICE_S
-        self._pays = False
-        while self._owed:
+        for _ in range(min(TOGETHER_MAX, len(self._owed))):
+            if not self._owed:
+                break
             table, owed = self._owed.popitem()
             for what in owed:
                 what(table)
-            if perf_counter() >= ends_s and self._owed:
-                self._pays = True
-                self._host.loop.call_soon(self._go_on_paying)
-                return
+        self._pays = bool(self._owed)
+        if self._pays:
+            self._host.loop.call_soon(self._go_on_paying)
 
     async def close(self) -> None:
         """Gives up all that there is, and opens nothing any more."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from random import uniform
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 from kraftpy.core.config.leasing import EARLIEST, LeaseSettings
 from kraftpy.core.leases import (
@@ -110,6 +110,11 @@ class TableHost(Protocol):
     def now_ms(self) -> int: ...
 
 
+def _spread(pause_s: float, key: TableKey) -> float:
+    """About so long, each table a little otherwise: many that came together come apart."""
+    return pause_s * (0.75 + crc32(b"%b %d" % (key.topic_id, key.partition)) % 512 / 1024)
+
+
 class LedTable:
     """See the module. `closed` is the error of its end; `fetches` are those that wait for it."""
 
@@ -183,9 +188,7 @@ class LedTable:
         elif not self._pause_s:
             log.info("the leases of %s can't be read yet: %s", self, error.name)
         self._pause_s = min(max(2 * self._pause_s, least_s), most_s)
-        # Many that came together don't come together again.
-        pause_s = self._pause_s * uniform(0.75, 1.25)  # noqa: S311 - no secret
-        self._timer = self._loop.call_later(pause_s, self._open_again)
+        self._timer = self._loop.call_later(_spread(self._pause_s, self.key), self._open_again)
 
     def _open_again(self) -> None:
         self._timer = None

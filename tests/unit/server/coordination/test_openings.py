@@ -108,7 +108,7 @@ async def test_359_what_is_not_kept_is_not_asked_again_if_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(led_table, "NOT_KEPT_MIN_S", led_table.RETRY_MAX_S)
-    monkeypatch.setattr(led_table, "uniform", lambda least, most: 0.01)
+    monkeypatch.setattr(led_table, "_spread", lambda pause_s, key: pause_s * 0.01)
     broker, kept = slow_broker()
     kept.answers.set()
     kept.state = NOT_KEPT
@@ -173,7 +173,7 @@ async def three_of_a_group(broker: FakeBroker) -> list[Group]:
 async def test_360_tables_are_given_up_in_turns_and_no_table_that_is_to_be_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases, "SLICE_S", 0.0)
+    monkeypatch.setattr(leases, "TOGETHER_MAX", 1)
     broker = FakeBroker()
     groups = await three_of_a_group(broker)
     tables = [group.table for group in groups]
@@ -192,7 +192,7 @@ async def test_360_tables_are_given_up_in_turns_and_no_table_that_is_to_be_is_fo
 async def test_360_leases_are_given_back_in_turns_and_before_a_table_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases, "SLICE_S", 0.0)
+    monkeypatch.setattr(leases, "TOGETHER_MAX", 1)
     broker = FakeBroker()
     groups = await three_of_a_group(broker)
     session = groups[0].begin()
