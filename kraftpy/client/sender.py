@@ -123,10 +123,12 @@ class Sender:
         now = time.monotonic()
         ready: dict[int, list[tuple[str, int]]] = {}
         due_in: float | None = None
-        self._expire(now)
-        for name in self._active:
+        for name in list(self._active):
             queue = self._queues[name]
             if queue.in_flight:
+                continue
+            self._expire(name, queue, now)
+            if not queue.batches:
                 continue
             batch = queue.batches[0]
             due = queue.not_before
@@ -145,16 +147,13 @@ class Sender:
             ready.setdefault(leader, []).append(name)
         return ready, due_in
 
-    def _expire(self, now: float) -> None:
-        """Fails what has waited for too long."""
-        for name in list(self._active):
-            queue = self._queues[name]
-            while queue.batches and not queue.in_flight:
-                batch = queue.batches[0]
-                if now < batch.created + self._delivery_timeout_s:
-                    break
-                waited = f"{name[0]}-{name[1]}: not written within {self._delivery_timeout_s:g} s"
-                self._settle(name, batch.error or KafkaError(ErrorCode.REQUEST_TIMED_OUT, waited))
+    def _expire(self, name: tuple[str, int], queue: PartitionQueue, now: float) -> None:
+        """Fails what has waited for too long behind others, or for another attempt."""
+        # From when it was due: what lingers for longer than that is sent once.
+        created_before = now - self._linger_s - self._delivery_timeout_s
+        while queue.batches and (batch := queue.batches[0]).created <= created_before:
+            waited = f"{name[0]}-{name[1]}: not written within {self._delivery_timeout_s:g} s"
+            self._settle(name, batch.error or KafkaError(ErrorCode.REQUEST_TIMED_OUT, waited))
 
     async def _deliver(self, node_id: int, names: list[tuple[str, int]]) -> None:
         """Sends the first batch of each partition to their leader and settles what came of it."""
@@ -168,9 +167,9 @@ class Sender:
                     for name in names
                 }
             else:
-                outcomes = await self._produce(node_id, names)
+                await self._produce(node_id, names, outcomes)
         except Exception as error:  # whatever it is: their records must not wait for ever
-            outcomes = dict.fromkeys(names, error)
+            outcomes = {**dict.fromkeys(names, error), **outcomes}
         stale = set()
         for name in names:
             outcome = outcomes.get(name, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -189,12 +188,15 @@ class Sender:
         self._wake.set()
 
     async def _produce(
-        self, node_id: int, names: list[tuple[str, int]]
-    ) -> dict[tuple[str, int], int | Exception]:
+        self,
+        node_id: int,
+        names: list[tuple[str, int]],
+        outcomes: dict[tuple[str, int], int | Exception],
+    ) -> None:
+        """Puts into `outcomes` what became of each; what it raises is of all that aren't there."""
         await self._prepare(names)
         kinds = messages.ProduceRequest
         topics: dict[str, list[Any]] = {}
-        outcomes: dict[tuple[str, int], int | Exception] = {}
         for name in names:
             try:
                 records = self._encode(name)
@@ -206,7 +208,7 @@ class Sender:
             if self._interceptors is not None:
                 self._interceptors.send(_info(self._queues[name].batches[0]), node_id)
         if not topics:
-            return outcomes
+            return
         request = kinds(
             transactional_id=self._transactional_id,
             acks=self._acks,
@@ -219,13 +221,12 @@ class Sender:
         if self._acks == 0:
             connection = await self._cluster.connection(node_id)
             await connection.send_unanswered(request, timeout_ms=self._cluster.request_timeout_ms)
-            return {**dict.fromkeys(names, -1), **outcomes}
-        try:
-            response = await self._cluster.request(
-                request, node_id=node_id, at_most=self._produce_version
-            )
-        except Exception as error:
-            return {**dict.fromkeys(names, error), **outcomes}
+            for name in names:
+                outcomes.setdefault(name, -1)
+            return
+        response = await self._cluster.request(
+            request, node_id=node_id, at_most=self._produce_version
+        )
         for topic in response.responses:
             for partition in topic.partition_responses:
                 code = error_code(partition.error_code)
@@ -237,7 +238,6 @@ class Sender:
                 else:
                     said = partition.error_message or code.message
                     outcomes[name] = KafkaError(code, f"{name[0]}-{name[1]}: {said}")
-        return outcomes
 
     def _encode(self, name: tuple[str, int]) -> bytes:
         queue = self._queues[name]

@@ -199,7 +199,7 @@ class TransactionalProducer(Producer[K, V]):
         """
         self._state.check_open()
         with self._alone("committed"):
-            await self._write_all()
+            await self.flush()
             await self._transactions.commit()
         for each in self._claiming:
             each.ledger.answered(each.dues, -1)
@@ -213,7 +213,7 @@ class TransactionalProducer(Producer[K, V]):
         """
         self._state.check_open()
         with self._alone("handed over"):
-            await self._write_all()
+            await self.flush()
             return self._transactions.hand_over()
 
     @contextmanager
@@ -226,18 +226,6 @@ class TransactionalProducer(Producer[K, V]):
             yield
         finally:
             self._busy = ""
-
-    async def _write_all(self) -> None:
-        """Writes what still waits. Raises what failed."""
-        self._flushing += 1
-        self._wake.set()
-        try:
-            await self._idle.wait()
-        finally:
-            self._flushing -= 1
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     async def abort_transaction(self) -> None:
         """Has nothing of the transaction count; what still waits isn't written."""

@@ -456,6 +456,14 @@ def test_what_waits_for_too_long_fails_with_what_it_waits_for() -> None:
     assert len(peer.asked(ApiKey.PRODUCE)) == 1
 
 
+def test_what_lingers_for_longer_than_it_may_be_under_way_is_sent_once() -> None:
+    async def work(producer: Producer) -> None:
+        delivery = await producer.send("t", b"v")
+        assert (await delivery).offset == 0
+
+    produce(Peer({"t": 1}), work, linger_ms=300, delivery_timeout_ms=100)
+
+
 def test_with_acks_0_a_broker_that_takes_nothing_is_given_up() -> None:
     peer = Peer({"t": 1})
 
