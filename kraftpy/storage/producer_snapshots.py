@@ -132,17 +132,13 @@ def _correct_open(
     """
     opened = producers.open_transactions()
     log_start = segments[0].base_offset
-    left: dict[int, int | None] = {}
-    cleaned: bool | None = None
-    for producer_id, first_offset in opened.items():
-        if first_offset >= log_start:
-            is_whole = _has_batch_from(segments, first_offset)
-        else:
-            if cleaned is None:
-                cleaned = _is_cleaned(segments, end_offset)
-            is_whole = not cleaned
-        if not is_whole:
-            left[producer_id] = None
+    begun_before = min(opened.values(), default=log_start) < log_start
+    cleaned = begun_before and _is_cleaned(segments, end_offset)
+    left: dict[int, int | None] = {
+        producer_id: None
+        for producer_id, first in opened.items()
+        if (cleaned if first < log_start else not _has_batch_from(segments, first))
+    }
     if not left:
         return
     lowest = min(opened[producer_id] for producer_id in left)
