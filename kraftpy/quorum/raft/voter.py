@@ -95,7 +95,6 @@ class RaftVoter(Voter):
         self._barriers_proposed: dict[int, list[asyncio.Future[int]]] = {}
         self._transfer: _Transfer | None = None
         self._led_term = -1
-        self._told: tuple[int | None, int] = (None, 0)
         self._sync_scheduled = False
         self._disk_slow_until = 0.0
         try:
@@ -362,11 +361,8 @@ class RaftVoter(Voter):
         if self._led_term not in (-1, term):
             self._lose_lead()
         self._led_term = term
-        told = self.leader_id, self._node.term
-        if told != self._told:
-            self._told = told
-            for listener in self._leader_listeners:
-                self._tell(listener)
+        for listener in tuple(self._leader_listeners):
+            self._tell(listener)
 
     def _tell(self, listener: LeaderListener) -> None:
         told = self.leader_id, self.term
