@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kraftpy.core.config import BrokerConfig
@@ -163,12 +164,9 @@ class Leases:
             self._go_on_paying()
 
     def _go_on_paying(self) -> None:
-        for _ in range(min(TOGETHER_MAX, len(self._owed))):
-            if not self._owed:
-                break
-            table, owed = self._owed.popitem()
-            for what in owed:
-                what(table)
+        for table in list(islice(self._owed, TOGETHER_MAX)):
+            if table in self._owed:
+                self._pay(table)
         self._pays = bool(self._owed)
         if self._pays:
             self._host.loop.call_soon(self._go_on_paying)
