@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kraftpy.batching import bounded
 from kraftpy.client.admin import Admin
 from kraftpy.client.arguments import check_names
 from kraftpy.client.claims import FETCH_VERSION, claims_in
@@ -428,18 +429,12 @@ def _partition_errors(response: Any) -> dict[Partition, KafkaError | None]:
 def _commit_parts(
     group_id: str, offsets: Mapping[Partition, Offset]
 ) -> Iterator[dict[Partition, Offset]]:
-    part: dict[Partition, Offset] = {}
-    size_bytes = 0
-    for name, offset in sorted(offsets.items()):
+    def entry_bytes(name: Partition, offset: Offset) -> int:
         texts = (group_id, name[0], with_metadata(offset).metadata)
-        entry_bytes = _ENTRY_BYTES + sum(len(text.encode()) for text in texts)
-        if part and size_bytes + entry_bytes > _COMMIT_MAX_BYTES:
-            yield part
-            part, size_bytes = {}, 0
-        part[name] = offset
-        size_bytes += entry_bytes
-    if part:
-        yield part
+        return _ENTRY_BYTES + sum(len(text.encode()) for text in texts)
+
+    weighed = ((each, entry_bytes(*each)) for each in sorted(offsets.items()))
+    return map(dict, bounded(weighed, _COMMIT_MAX_BYTES))
 
 
 def _commit_request(

@@ -28,6 +28,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
+from kraftpy.batching import bounded
 from kraftpy.core.groups.claimed_commits import ClaimedCommit, commit_error, write_after_drop
 from kraftpy.core.groups.config import GroupConfig
 from kraftpy.core.groups.consumer.offset_rules import check_commit
@@ -529,16 +530,8 @@ def _unknown(topic: _Topic) -> ErrorCode:
 
 
 def _batches(tombstones: Sequence[OffsetRecord]) -> Iterator[Sequence[OffsetRecord]]:
-    start = size_bytes = 0
-    for number, record in enumerate(tombstones):
-        record_bytes = _TOMBSTONE_BYTES + len(record.group_id.encode())
-        full = number - start == _TOMBSTONES_PER_BATCH
-        if full or size_bytes + record_bytes > _TOMBSTONES_BATCH_BYTES:
-            yield tombstones[start:number]
-            start, size_bytes = number, 0
-        size_bytes += record_bytes
-    if tombstones:
-        yield tombstones[start:]
+    weighed = ((each, _TOMBSTONE_BYTES + len(each.group_id.encode())) for each in tombstones)
+    return bounded(weighed, _TOMBSTONES_BATCH_BYTES, _TOMBSTONES_PER_BATCH)
 
 
 def _all_or_none(request: OffsetCommitRequest, *, is_conditional: bool) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
+from kraftpy.batching import bounded
 from kraftpy.core.metadata import MetadataState
 from kraftpy.core.metadata.commands import Barrier, Command, encode, level_of
 from kraftpy.core.metadata.judgement import judge
@@ -57,16 +58,7 @@ def answers_by_partition(result: CommandResult) -> dict[tuple[bytes, int], Error
 
 def batches(weighed: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Those that follow each other and weigh WEIGHT_MAX together, or are alone; of (it, weight)."""
-    batch: list[T] = []
-    total = 0
-    for item, weight in weighed:
-        if batch and total + weight > WEIGHT_MAX:
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += weight
-    if batch:
-        yield batch
+    return bounded(weighed, WEIGHT_MAX)
 
 
 class Proposer(Protocol):

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kraftpy.batching import bounded
 from kraftpy.client.connection import ConnectionLostError
 from kraftpy.core.config import BrokerConfig
 from kraftpy.core.leases.state import BATCHES_MAX, StateAnswer, StateWrite
@@ -311,13 +312,7 @@ class SharePersister:
 
 def _pieces(calls: Iterable[_Due]) -> Iterator[list[_Due]]:
     """The calls in requests of bounded size."""
-    piece: list[_Due] = []
-    batches = 0
-    for each in calls:
-        more = len(each.call.batches) if isinstance(each.call, StateWrite) else 0
-        if piece and (len(piece) >= REQUEST_MAX or batches + more > REQUEST_BATCHES_MAX):
-            yield piece
-            piece, batches = [], 0
-        piece.append(each)
-        batches += more
-    yield piece
+    weighed = (
+        (each, len(each.call.batches) if isinstance(each.call, StateWrite) else 0) for each in calls
+    )
+    return bounded(weighed, REQUEST_BATCHES_MAX, REQUEST_MAX)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from kraftpy.batching import bounded
 from kraftpy.core.groups.consumer.regex import SMALL_PROGRAM_BYTES, compile_pattern
 from kraftpy.core.metadata.records import INTERNAL_TOPICS, OFFSETS_TOPIC
 from kraftpy.core.security.acls import Operation, Resource
@@ -132,17 +133,10 @@ async def _add_for_broker(
 
 def _together(transactions: Iterable[AddedTransaction]) -> Iterator[list[AddedTransaction]]:
     """Some at a time, of which each may wait for the log: few of very many partitions."""
-    some: list[AddedTransaction] = []
-    weight = 0
-    for each in transactions:
-        more = 1 + sum([len(topic.partitions) for topic in each.topics])
-        if some and (len(some) == _ADDED_TOGETHER or weight + more > _LOOKED_AT_TOGETHER):
-            yield some
-            some, weight = [], 0
-        some.append(each)
-        weight += more
-    if some:
-        yield some
+    weighed = (
+        (each, 1 + sum([len(topic.partitions) for topic in each.topics])) for each in transactions
+    )
+    return bounded(weighed, _LOOKED_AT_TOGETHER, _ADDED_TOGETHER)
 
 
 async def _add_for_client(

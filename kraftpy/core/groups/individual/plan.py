@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from kraftpy.batching import bounded
 from kraftpy.core.groups.effects import Outbox
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import ClaimMemory
@@ -338,20 +339,14 @@ def moved_offset(
 
 def records_together(key: Key) -> int:
     """How many tombstones of this place are written at a time."""
-    record_bytes = _RECORD_BYTES + len(key[0].encode()) + len(key[1])
-    return min(TOMBSTONES_TOGETHER, _BATCH_BYTES // record_bytes)
+    return min(TOMBSTONES_TOGETHER, _BATCH_BYTES // _record_bytes(key[0], key[1]))
 
 
 def batches(records: Sequence[ClaimRecord]) -> Iterator[list[ClaimRecord]]:
     """The records as several writes, if they are too many for one."""
-    batch: list[ClaimRecord] = []
-    size_bytes = 0
-    for record in records:
-        record_bytes = _RECORD_BYTES + len(record.group_id.encode()) + len(record.topic)
-        if batch and (len(batch) == _RECORDS_PER_BATCH or size_bytes + record_bytes > _BATCH_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(record)
-        size_bytes += record_bytes
-    if batch:
-        yield batch
+    weighed = ((each, _record_bytes(each.group_id, each.topic)) for each in records)
+    return bounded(weighed, _BATCH_BYTES, _RECORDS_PER_BATCH)
+
+
+def _record_bytes(group_id: str, topic: str) -> int:
+    return _RECORD_BYTES + len(group_id.encode()) + len(topic)
