@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _FILE_MAX_BYTES = 1 << 20
-_CONNECT_MAX_MS = 5_000  # of one address; where there are others, those come next
 _WHERE = ("bootstrap.servers", "metadata.broker.list")
 # What has to be secret, and may come from the environment.
 _VARIABLES = {
@@ -52,12 +51,12 @@ class Brokers:
 
     def connect(self, timeout_ms: int) -> Cluster:
         """A client of theirs."""
-        from kraftpy.client.cluster import Cluster
+        from kraftpy.client.cluster import CONNECT_TIMEOUT_MS, Cluster
 
         return Cluster(
             self.bootstrap,
             request_timeout_ms=timeout_ms,
-            connect_timeout_ms=min(timeout_ms, _CONNECT_MAX_MS),
+            connect_timeout_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
             security=self.security,
         )
 

@@ -35,6 +35,7 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import ACCEPT_RANGE_FETCH_TAG, COOPERATIVE_FEATURE, YES, is_set
 
 DEFAULT_PORT = 9092
+CONNECT_TIMEOUT_MS = 5_000
 METADATA_MAX_AGE_MS = 300_000
 RETRY_BACKOFF_MS = 50
 RETRY_BACKOFF_MAX_MS = 1000
@@ -159,7 +160,7 @@ class Cluster:
         *,
         client_id: str = "kraftpy",
         request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 5_000,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         security: Secures = NO_SECURITY,
     ) -> None:
         self.bootstrap = parse_addresses(bootstrap)
