@@ -83,6 +83,12 @@ class Running:
         rest = self._pending[self.process.stderr] + self.process.stderr.read()
         return rest.decode()
 
+    def type(self, data: bytes) -> None:
+        """Gives it this on stdin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""
         self.process.send_signal(number)

@@ -173,9 +173,7 @@ def test_a_folder_gets_more_brokers(tmp_path: Path) -> None:
 
 def started(dev: Running, line: str) -> dict[str, Any]:
     """The answer to a line on stdin."""
-    assert dev.process.stdin is not None
-    dev.process.stdin.write(line.encode() + b"\n")
-    dev.process.stdin.flush()
+    dev.type(line.encode() + b"\n")
     return dev.ready()
 
 
@@ -201,9 +199,7 @@ def test_a_program_can_start_a_dead_broker_again(tmp_path: Path) -> None:
         assert f"can't listen on {after['address']}" in answer["error"]
         assert run_command("topic", "list", bootstrap=ready["bootstrap"]).returncode == 0
 
-        assert dev.process.stdin is not None
-        dev.process.stdin.write(b"stop 2\n")
-        dev.process.stdin.flush()
+        dev.type(b"stop 2\n")
         assert "`start ID` starts one of the brokers 1, 2, 3" in dev.stderr_line()
 
 

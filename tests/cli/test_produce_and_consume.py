@@ -225,9 +225,7 @@ def test_ctrl_c_writes_what_was_read_and_says_so(
     kraftpy: Broker, topic: str, consume: Callable[..., str]
 ) -> None:
     with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
-        assert producer.process.stdin is not None
-        producer.process.stdin.write(b"one\ntwo\nthr")
-        producer.process.stdin.flush()
+        producer.type(b"one\ntwo\nthr")
         assert consume("-n", "2") == "one\ntwo\n"
         assert producer.end(signal.SIGINT) == 130
         said = producer.rest_of_stderr().split("\n")
@@ -257,9 +255,7 @@ def test_sigterm_writes_what_was_read_and_says_so(
     kraftpy: Broker, topic: str, consume: Callable[..., str]
 ) -> None:
     with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
-        assert producer.process.stdin is not None
-        producer.process.stdin.write(b"one\n")
-        producer.process.stdin.flush()
+        producer.type(b"one\n")
         assert consume("-n", "1") == "one\n"
         assert producer.end(signal.SIGTERM) == 143
         assert f"wrote 1 record to {topic}: partition 0" in producer.rest_of_stderr()
@@ -296,9 +292,7 @@ def test_a_line_from_a_pipe_is_sent_before_the_next_one_comes(
     kraftpy: Broker, topic: str, consume: Callable[..., str]
 ) -> None:
     with running("produce", topic, bootstrap=kraftpy.bootstrap) as producer:
-        assert producer.process.stdin is not None
-        producer.process.stdin.write(b"one\n")
-        producer.process.stdin.flush()
+        producer.type(b"one\n")
         assert consume("-n", "1") == "one\n"
 
 
@@ -383,9 +377,7 @@ def test_a_broker_that_dies_leaves_no_doubt_about_what_is_in_doubt(
     broker = kraftpy_factory()
     output("topic", "create", "t", bootstrap=broker.bootstrap)
     with running("produce", "t", "--timeout", "1", bootstrap=broker.bootstrap) as producer:
-        assert producer.process.stdin is not None
-        producer.process.stdin.write(b"one\n")
-        producer.process.stdin.flush()
+        producer.type(b"one\n")
         output("consume", "t", "-n", "1", bootstrap=broker.bootstrap)
         broker.kill()
         producer.process.stdin.write(b"two\n")

@@ -72,12 +72,18 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(bootstrap: str, group: str, **options: Any) -> AsyncIterator[Reader]:
+async def consuming(bootstrap: str, group: str, **options: Any) -> AsyncIterator[Consumer]:
     options = {"auto_offset_reset": "earliest", "times": TIMES} | options
     async with (
         Cluster(bootstrap) as cluster,
         Consumer(cluster, group_id=group, **options) as consumer,
     ):
+        yield consumer
+
+
+@asynccontextmanager
+async def reading(bootstrap: str, group: str, **options: Any) -> AsyncIterator[Reader]:
+    async with consuming(bootstrap, group, **options) as consumer:
         reader = Reader(consumer)
         try:
             yield reader

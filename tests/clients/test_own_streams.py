@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from kraftpy.client import Admin, Cluster, Consumer, ConsumerRecord, RecordStream, TopicFilter
-from kraftpy.client.group import GroupTimes
 from tests.clients.driver import Driver, numbered
+from tests.clients.readers import consuming
 from tests.waiting import until
 
 NewTopic = Callable[..., str]
-TIMES = GroupTimes(session_timeout_ms=6000, heartbeat_interval_ms=100, max_poll_interval_ms=20_000)
 
 
 class Worker:
@@ -32,16 +30,6 @@ class Worker:
         async for record in self.stream:
             self.records.append(record)
             await self.go.wait()
-
-
-@asynccontextmanager
-async def consuming(bootstrap: str, group: str, **options: Any) -> AsyncIterator[Consumer]:
-    options = {"auto_offset_reset": "earliest", "times": TIMES} | options
-    async with (
-        Cluster(bootstrap) as cluster,
-        Consumer(cluster, group_id=group, **options) as consumer,
-    ):
-        yield consumer
 
 
 @asynccontextmanager
