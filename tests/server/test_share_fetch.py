@@ -110,7 +110,7 @@ def test_what_is_released_wakes_another_member(broker: Broker, group: Group) -> 
         assert ben.receive_fetch()[group.partition].runs == [(1, 1, 2)]
         # So does whoever leaves; that isn't a delivery. (Trap 10)
         ben.send_fetch(wait_ms=10_000)
-    assert ben.receive_fetch()[group.partition].runs == [(0, 0, 1)]
+    assert ben.receive_fetch()[group.partition].runs == [(0, 0, 2)]
 
 
 def test_records_that_are_deleted_make_room_for_who_waits(broker: Broker, group: Group) -> None:
@@ -215,7 +215,7 @@ def test_what_ends_a_session_gives_back_what_it_does_not_accept(
     else:
         assert ann.acknowledge(said) == {group.partition: 0}
     got = ben.fetch(group.partition, wait_ms=5_000)
-    assert got[group.partition].runs == [(0, 0, 1), (2, 2, 1)]
+    assert got[group.partition].runs == [(0, 0, 2), (2, 2, 2)]
     ann.epoch = 1
     ann.fetch(error=E.SHARE_SESSION_NOT_FOUND)
 

@@ -323,6 +323,7 @@ class LeaseReplica(Coordinating):
         if self.machine is not None:
             self.world.leasing.closed(self, member)
             self.machine.close_session(member)
+            self._flush()
 
 
 _REFUSED = (

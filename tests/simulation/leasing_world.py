@@ -4,7 +4,8 @@
 * What is finished is never dealt again, unless somebody alters offsets; nor does a later write, or
   a later coordinator, take it back.
 * What a member was told is accepted, is accepted in the coordinator's log then.
-* No record is delivered more often than it may be, and what was released counts.
+* No record is delivered more often than it may be. What was released counts, and to one table every
+  delivery.
 * The start offset never falls, and passes only what is finished.
 * A leader's table begins as what was written, and Available what lies between.
 * No leader writes when the coordinator has heard of a later one.
@@ -89,6 +90,8 @@ class LeaseInvariants:
         self.dealt = self.accepted = self.alterations = 0
         self._known: dict[Name, Written] = defaultdict(Written)
         self._holders: dict[tuple[Name, int], tuple[Any, str, int]] = {}
+        self._counted: dict[tuple[Name, int], tuple[Any, int]] = {}
+        """By which table an offset was dealt last, for the how manieth time."""
         self._starts: dict[Name, int] = defaultdict(int)
         self._seen = 0
         self._was_deposed = False
@@ -242,6 +245,10 @@ class LeaseInvariants:
                 self._holders[name, offset] = (table, member, until)
                 if deliveries > limits.max_deliveries:
                     self._fail(f"{replica} delivers {offset} for the {deliveries}th time")
+                by, before = self._counted.get((name, offset), (None, 0))
+                if by is table and deliveries <= before:
+                    self._fail(f"{replica} delivers {offset} for the {deliveries}th time anew")
+                self._counted[name, offset] = table, deliveries
                 if not is_current:
                     continue
                 if offset in known.accepted or (

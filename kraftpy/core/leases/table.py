@@ -3,9 +3,10 @@
 Between the start offset (SPSO, the lowest that isn't finished) and the end offset (SPEO, the next
 that was never leased) each record is Available, Acquired, Acknowledged or Archived. Rules:
 
-* A record has one lease at a time. Acquiring counts a delivery. What was released, or not answered
-  in time, is dealt again, and archived when it has been delivered so often as it may be; what a
-  session that ends gives back doesn't count.
+* A record has one lease at a time. Acquiring counts a delivery. What was released, not answered in
+  time, or left behind by a session that ended is dealt again, and archived when it has been
+  delivered so often as it may be: a record that kills its readers, too, has had its turns then
+  (KAFKA-19972).
 * What is to outlive this leader takes effect when its change is written: until then it is in
   transition, and neither dealt nor timed out. If its write fails, it is Acquired again, or
   Available if its time is over. Leases are not written: the next leader deals them again, as it
@@ -207,14 +208,8 @@ class LeaseTable:
         for first, last, index, of in runs.parts(acquired):
             if runs.states[index] == ACQUIRED and runs.members[index] == member:
                 pieces.append((first, last, (AVAILABLE, of.deliveries - 1, "", 0, 0)))
-        self._give_back(pieces, NOT_SENT)
-
-    def _give_back(self, pieces: Sequence[Piece], reason: str) -> int:
-        """Nobody has these any more; says how many records."""
-        count = sum([last - first + 1 for first, last, _ in pieces])
-        self.numbers.released[reason] += count
-        self._runs.put_all(pieces)
-        return count
+                self.numbers.released[NOT_SENT] += last - first + 1
+        runs.put_all(pieces)
 
     def archive(self, first: int, last: int) -> None:
         """The log has none of these offsets for consumers; they are not above the end offset."""
@@ -271,10 +266,11 @@ class LeaseTable:
         self.numbers.archived[REJECTED] += counts[AcknowledgeType.REJECT]
         self.numbers.archived[GAP] += counts[AcknowledgeType.GAP]
 
-    def _timed_out(self, index: int, first: int, last: int) -> Piece:
+    def _unanswered(self, index: int, reason: str) -> Piece:
         """A run is to be Available again, or Archived after its last delivery."""
+        first, last = self._runs.firsts[index], self._runs.last_of(index)
         count = last - first + 1
-        self.numbers.released[TIMED_OUT] += count
+        self.numbers.released[reason] += count
         if self._runs.deliveries[index] < self.limits.max_deliveries:
             return self.waiting(index, first, last, AVAILABLE)
         self.numbers.archived[DELIVERY_LIMIT] += count
@@ -390,39 +386,34 @@ class LeaseTable:
             return 0
         runs = self._runs
         pieces: list[Piece] = []
-        count = 0
         self._deadline_ms = None
         for index in runs.having(ACQUIRED):
             deadline_ms = runs.deadlines[index]
             if deadline_ms <= now_ms:
-                first, last = runs.firsts[index], runs.last_of(index)
-                pieces.append(self._timed_out(index, first, last))
-                count += last - first + 1
+                pieces.append(self._unanswered(index, TIMED_OUT))
             else:
                 self._expect(deadline_ms)
-        runs.put_all(pieces)
-        return count
+        return self._put(pieces)
 
     def _expect(self, deadline_ms: int) -> None:
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
             self._deadline_ms = deadline_ms
 
     def close_session(self, member: str) -> int:
-        """The member is gone: what it has is dealt again, as if it hadn't been delivered.
-
-        Says how many records. Nothing is to be written: that is what was written last.
-        """
+        """The member is gone, and says nothing of what it has any more; how many records."""
         runs = self._runs
-        pieces: list[Piece] = [
-            (
-                runs.firsts[index],
-                runs.last_of(index),
-                (AVAILABLE, runs.deliveries[index] - 1, "", 0, 0),
-            )
-            for index in runs.having(ACQUIRED)
-            if runs.members[index] == member
-        ]
-        return self._give_back(pieces, SESSION_ENDED)
+        return self._put(
+            [
+                self._unanswered(index, SESSION_ENDED)
+                for index in runs.having(ACQUIRED)
+                if runs.members[index] == member
+            ]
+        )
+
+    def _put(self, pieces: Sequence[Piece]) -> int:
+        """Says how many records they are."""
+        self._runs.put_all(pieces)
+        return sum([last - first + 1 for first, last, _ in pieces])
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """The log begins here: what is below is finished, whoever has it."""

@@ -318,7 +318,7 @@ class LedTable:
     def release(self, member: str) -> None:
         """The member's session is over: what it has is for others."""
         if self._table is not None and self._table.close_session(member):
-            self._wake()
+            self._changed()
 
     def _looked_at(self) -> LeaseTable | None:
         """The table as the group's configuration and the log are now, if there is one yet."""

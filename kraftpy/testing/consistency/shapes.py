@@ -51,8 +51,9 @@ that brought it.
 A `lease` gives a member of a share group records; `number` says how often they were delivered. Who
 makes requests by itself knows which `node` gave them, by which connection (`link`), for how long
 (`lock_ms`), and, where that is certain, in which `epochs` that node led; what comes of a library
-may have been asked for at any time `since` then. Kinds of `acknowledge` are
-the protocol's: 1 accepts, 2 releases, 3 rejects, 4 renews.
+may have been asked for at any time `since` then; since the poll before, it may have `gave_up`
+waiting for an answer. Kinds of `acknowledge` are the protocol's: 1 accepts, 2 releases, 3 rejects,
+4 renews.
 
 `commit` with `expected` is compare-and-set. A `commit`, `create`, `alter` or `delete` that failed
 because of what the register held says so with the value {"saw": held} or {"saw_not": not held}.
@@ -381,6 +382,7 @@ SHAPES: dict[str, Check] = {
             "link?": _epoch,
             "lock_ms?": _epoch,
             "epochs?": _offset_or_none_by_key,
+            "gave_up?": lambda value: type(value) is bool,
         },
     ),
     "hold": _fields("hold", {"group": _is_key, "link": _epoch}, {"epochs": _offset_or_none_by_key}),

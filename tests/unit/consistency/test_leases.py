@@ -17,6 +17,7 @@ Story = list[Operation]
 SENDER, READER, LAST = 90, 91, 92
 MS = 1_000_000
 LOCK_MS = 3_000
+LATE_MS = 10_000
 OPTIONS = {"lock_ms": LOCK_MS, "limits": {"g": 3}}
 RECORDS = 8
 
@@ -53,10 +54,13 @@ def leased(
     return call(now, process, "lease", {"group": "g"}, value, took=took)
 
 
-def polled(now: int, process: int, first: int, last: int, number: int, since: int) -> Operation:
+def polled(
+    now: int, process: int, first: int, last: int, number: int, since: int, *, gave_up: bool = False
+) -> Operation:
     """By a library, which may have asked for it at any time since then."""
     asked = {"group": "g", "since": since * MS}
-    return call(now, process, "lease", asked, {**asked, "runs": {"t-0": [[first, last, number]]}})
+    value = {**asked, "runs": {"t-0": [[first, last, number]]}, "gave_up": gave_up}
+    return call(now, process, "lease", asked, value)
 
 
 def silent(now: int, process: int, took: int) -> Operation:
@@ -258,16 +262,30 @@ def test_what_may_be_done_is_not_lost(word: Operation) -> None:
     assert wrong([*without(3_125), word]) == set()
 
 
+def test_what_came_to_nobodys_notice_counts() -> None:
+    """Its sender gave up; a library did; or that one's member ended."""
+    third = [*without(3_120), leased(3_120, 5, 2, 2, 3)]
+    assert wrong([*third, silent(100, 9, LOCK_MS)]) == set()
+    assert wrong([*third, silent(3_100, 9, -1)]) == set()
+    unread = [polled(now, 8, 1, 0, 1, since=3_000) for now in (3_050, 3_100)]
+    assert wrong([*third, *unread]) == set()
+    goes_on = [*third, *unread, polled(3_650, 8, 1, 0, 1, since=3_000)]
+    assert wrong(goes_on) == {"miscounted"}
+    assert wrong([*goes_on, polled(3_150, 8, 1, 0, 1, since=3_000, gave_up=True)]) == set()
+
+
 def test_what_was_delivered_too_often_is_not_lost() -> None:
     """With the limit 3: three times, or twice and once more without an answer for long enough."""
     last = leased(3_127, 6, 2, 2, 3)
     assert wrong([*without(3_125), says(3_126, 5, RELEASE, [2]), last]) == set()
-    late = [*without(3_125, 3_130, 3_610), says(3_126, 5, RELEASE, [2]), starts(7_000, 8)]
+    late = [*without(3_125, 3_130, 3_610), says(3_126, 5, RELEASE, [2]), starts(17_000, 8)]
     assert wrong(late) == {"lost"}
     assert wrong([*late, silent(3_127, 6, LOCK_MS)]) == set()
     assert wrong([*late, silent(3_127, 6, -1)]) == set()
     assert wrong([*late, silent(3_127, 6, LOCK_MS - 100)]) == {"lost"}
-    assert wrong([*late, silent(10, 6, LOCK_MS)]) == {"lost"}
+    before = 3_122 - LATE_MS - LOCK_MS
+    assert wrong([*late, silent(before - 20, 6, LOCK_MS)]) == {"lost"}
+    assert wrong([*late, silent(before + 20, 6, LOCK_MS)]) == set()
 
 
 def test_a_group_may_begin_with_what_it_has_finished() -> None:

@@ -9,9 +9,11 @@ Rules:
 * What is known to be leased after an acceptance or a rejection was answered, is leased anew. Where
   a library asks for records by itself, it has asked for them since its member began, and no later.
 * A release that was answered counts: the next delivery has a greater number.
-* A delivery has a number for each one before it that lasted, and one for itself. Which didn't end
-  with the connection, or with the leader, and yet came to nobody's notice, took a request that was
-  without an answer for as long as a lease lasts.
+* A delivery has a number for each one before it that its leader outlived, and one for itself. One
+  that came to nobody's notice took a request whose sender gave it up, or was killed: it may still
+  be carried out for a while. (Whose connection ends sooner, its leader has ended, and its leases.)
+  Where a library makes the requests, there may be one when it gave up any, and when its member
+  ends.
 * The start of a group passes what was accepted or rejected (or may have been, for all that its
   member knows), and what was delivered as often as may be. It never goes back.
 * Nobody else's word counts for a record that is leased for certain.
@@ -37,6 +39,8 @@ REFUSED = frozenset({"INVALID_RECORD_STATE", "INVALID_REQUEST"})
 _MS = 1_000_000
 _ROUNDED_NS = 5 * _MS
 """Brokers count in whole milliseconds."""
+_LATE_NS = 10_000 * _MS
+"""A node that stands still does so for 6 s at most, and a client waits for 5 s."""
 
 _PROMISES = {
     "leased-twice": ("a record is leased to one member at a time", "held"),
@@ -89,10 +93,10 @@ class _Start(NamedTuple):
 
 
 class _Silence(NamedTuple):
-    """A request for records that nobody knows the end of, for as long as a lease lasts."""
+    """From when to when a request for records may have been carried out without an answer."""
 
-    invoked_ns: int
-    ended_ns: int
+    since_ns: int
+    until_ns: int
 
 
 @dataclass(slots=True)
@@ -117,6 +121,8 @@ class LeaseChecker:
         self._holds: dict[tuple[int, int], list[tuple[int, Mapping[str, int]]]] = {}
         """By process and link: when, and in which epochs."""
         self._silences: dict[str, list[_Silence]] = {}
+        self._last_polls: dict[int, Operation] = {}
+        """Of members of libraries, by process."""
         self._sent: dict[str, dict[int, tuple[int, int]]] = {}
         """Of each partition: offset -> when it was sent, and the line of that."""
 
@@ -153,13 +159,16 @@ class LeaseChecker:
 
     def _observe_lease(self, operation: Operation) -> None:
         asked, value = operation.asked, operation.value
-        if operation.outcome == "info":
-            silent_ns = operation.ended_ns - operation.invoked_ns
-            if silent_ns >= self._lock_ns - _ROUNDED_NS:
-                silence = _Silence(operation.invoked_ns, operation.ended_ns)
-                self._silences.setdefault(asked["group"], []).append(silence)
+        if "since" in asked:
+            self._last_polls[operation.process] = operation
+        silent_ns = operation.ended_ns - operation.invoked_ns
+        if operation.outcome == "info" and silent_ns >= self._lock_ns - _ROUNDED_NS:
+            self._unanswered(asked["group"], operation.invoked_ns, operation.ended_ns)
         if operation.outcome != "ok":
             return
+        if value.get("gave_up"):
+            since_ns = operation.invoked_ns - _LATE_NS
+            self._unanswered(asked["group"], since_ns, operation.ended_ns)
         since_ns = asked.get("since", operation.invoked_ns)
         for key, runs in value["runs"].items():
             place = self._place(asked["group"], key)
@@ -176,6 +185,10 @@ class LeaseChecker:
             for first, last, number in runs:
                 for offset in range(first, last + 1):
                     place.deliveries.setdefault(offset, []).append(_Delivery(lease, number))
+
+    def _unanswered(self, group: str, since_ns: int, ended_ns: int) -> None:
+        until_ns = (since_ns if ended_ns == NEVER else ended_ns) + _LATE_NS
+        self._silences.setdefault(group, []).append(_Silence(since_ns, until_ns))
 
     def _observe_words(self, operation: Operation) -> None:
         errors = operation.value.get("errors", {})
@@ -199,6 +212,9 @@ class LeaseChecker:
     def verdicts(self) -> Iterator[Verdict]:
         found = {name: Findings() for name in _PROMISES}
         counts = dict.fromkeys((count for _, count in _PROMISES.values()), 0)
+        while self._last_polls:
+            _, poll = self._last_polls.popitem()
+            self._unanswered(poll.asked["group"], poll.invoked_ns, poll.ended_ns)
         for holds in self._holds.values():
             holds.sort(key=lambda each: each[0])
         for (group, key), place in self._places.items():
@@ -381,7 +397,7 @@ class _Judge:
     def _unnoticed(self, since_ns: int, until_ns: int) -> int:
         """How many deliveries there may have been meanwhile that nobody knows of."""
         return sum(
-            each.invoked_ns <= until_ns and each.ended_ns >= since_ns for each in self._silences
+            each.since_ns <= until_ns and each.until_ns >= since_ns for each in self._silences
         )
 
     # -- how far the group is

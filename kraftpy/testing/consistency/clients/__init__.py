@@ -367,6 +367,11 @@ class ShareReader(Protocol):
     All records of a poll have to be spoken of before the next one.
     """
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether it waited for an answer no longer, since this was asked last."""
+        ...
+
     def poll(self, timeout_s: float) -> list[Leased]: ...
 
     def say(self, record: Leased, kind: int) -> None: ...

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
 from kraftpy.testing.consistency.clients import TIMEOUT_S, Errors, Leased, UnknownError, key_of
 from kraftpy.testing.consistency.clients.confluent import base
 
+_NOTICE = 5
+"""Of syslog's levels, that of a request that nobody answered in time."""
+
+
+class _GivenUp(logging.Handler):
+    """Whether the library gave up requests: it sends them again, and says so only in its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.any = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.any |= record.getMessage().startswith("REQTMOUT")
+
 
 class _Reader:
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         explicit = {"group.id": group, "share.acknowledgement.mode": "explicit"}
-        self._consumer = ShareConsumer(base(bootstrap) | explicit)
+        self._given_up = _GivenUp()
+        logger = logging.Logger(group)
+        logger.addHandler(self._given_up)
+        settings = base(bootstrap) | explicit | {"log_level": _NOTICE}
+        self._consumer = ShareConsumer(settings, logger=logger)
         self._consumer.subscribe([topic])
+
+    @property
+    def gave_up(self) -> bool:
+        gave_up, self._given_up.any = self._given_up.any, False
+        return gave_up
 
     def poll(self, timeout_s: float) -> list[Leased]:
         try:

@@ -304,7 +304,7 @@ def _poll(worker: Worker, reader: ShareReader, group: str, since_ns: int) -> lis
         runs: dict[str, list[list[int]]] = {}
         for each in found:
             runs.setdefault(each.key, []).append([each.offset, each.offset, each.deliveries])
-        return {**asked, "runs": runs}
+        return {**asked, "runs": runs, "gave_up": reader.gave_up}
 
     found: list[Leased] | None = worker.operate("lease", asked, lambda: reader.poll(_POLL_S), said)
     return found

@@ -223,10 +223,9 @@ class NaiveTable:
         return len(due)
 
     def close_session(self, member: str) -> None:
-        for cell in self.cells.values():
+        for offset, cell in self.cells.items():
             if cell.member == member and cell.target is None:
-                cell.deliveries -= 1
-                cell.settle(AVAILABLE)
+                self.give_back(offset)
 
     def advance_log_start(self, offset: int) -> None:
         for below in range(self.start, min(offset, self.end)):

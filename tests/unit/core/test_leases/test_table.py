@@ -247,15 +247,26 @@ def test_what_is_not_answered_in_time_is_dealt_again() -> None:
     assert leases.say(0, 0, ACCEPT) is INVALID_RECORD_STATE
 
 
-def test_what_a_session_gives_back_was_not_delivered() -> None:
+def test_what_a_session_leaves_behind_is_dealt_again_and_was_delivered() -> None:
     leases = Leases((0, 9))
     leases.acquire()
     leases.done(0, 4, RELEASE)
     leases.acquire("ben", 3, is_strict=True)
     assert leases.table.close_session("ann") == 5
     assert leases.table.close_session("ben") == 3
-    assert leases.all() == ["0-4 Available 1", "5-9 Available"]
-    assert leases.table.take_change() is None
+    assert leases.table.close_session("ben") == 0
+    assert leases.write().batches == (StateBatch(0, 2, 0, 2), StateBatch(5, 9, 0, 1))
+    assert leases.all() == ["0-2 Available 2", "3-9 Available 1"]
+
+
+def test_a_record_that_kills_its_readers_is_archived_after_its_last_delivery() -> None:
+    leases = Leases((0, 0))
+    for number in range(1, 6):
+        assert leases.acquire() == [Acquired(0, 0, number)]
+        assert leases.table.close_session("ann") == 1
+        leases.write()
+    assert leases.acquire() == []
+    assert leases.table.start_offset == 1
 
 
 def test_a_session_keeps_what_it_has_said_of_its_records() -> None:
@@ -264,7 +275,7 @@ def test_a_session_keeps_what_it_has_said_of_its_records() -> None:
     leases.say(0, 4, ACCEPT)
     assert leases.table.close_session("ann") == 5
     assert leases.write().start_offset == 5
-    assert leases.all() == ["5-9 Available"]
+    assert leases.all() == ["5-9 Available 1"]
 
 
 def test_a_gap_between_batches_is_archived() -> None:
