@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from kraftpy.testing.consistency import HistoryReader
-from kraftpy.testing.consistency.clients import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+from kraftpy.testing.consistency.clients import (
+    HEARTBEAT_INTERVAL_MS,
+    LOCK_MS,
+    SESSION_TIMEOUT_MS,
+)
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.page import render
 from kraftpy.testing.consistency.plan import Plan
@@ -33,11 +37,15 @@ WANTED = {
     "cooperative": ("progress",),
     "share": ("lease", "hold", "acknowledge", "starts", "ends"),
 }
+# A member that is killed is in its group for that long, and has its share of the partitions.
 SETTINGS = {
-    f"group_consumer_{bound}{name}_ms": value
-    for name, value in (
-        ("session_timeout", SESSION_TIMEOUT_MS),
-        ("heartbeat_interval", HEARTBEAT_INTERVAL_MS),
+    f"group_{kind}_{bound}{name}_ms": value
+    for kind, name, value in (
+        ("consumer", "session_timeout", SESSION_TIMEOUT_MS),
+        ("consumer", "heartbeat_interval", HEARTBEAT_INTERVAL_MS),
+        ("share", "session_timeout", SESSION_TIMEOUT_MS),
+        ("share", "heartbeat_interval", HEARTBEAT_INTERVAL_MS),
+        ("share", "record_lock_duration", LOCK_MS),
     )
     for bound in ("min_", "")
 }
