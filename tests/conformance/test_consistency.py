@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 
 from kraftpy.testing.consistency import HistoryReader
-from kraftpy.testing.consistency.clients import (
-    HEARTBEAT_INTERVAL_MS,
-    LOCK_MS,
-    SESSION_TIMEOUT_MS,
-)
 from kraftpy.testing.consistency.operations import Operation, pair
 from kraftpy.testing.consistency.page import render
 from kraftpy.testing.consistency.plan import Plan
 from kraftpy.testing.consistency.report import judge
-from kraftpy.testing.consistency.runner import run
+from kraftpy.testing.consistency.runner import GROUP_TIMES, run
 from kraftpy.testing.consistency.workloads import PLAYS
 from tests.apache_kafka import ApacheKafka
 from tests.processes import running
@@ -37,25 +32,13 @@ WANTED = {
     "cooperative": ("progress",),
     "share": ("lease", "hold", "acknowledge", "starts", "ends"),
 }
-# A member that is killed is in its group for that long, and has its share of the partitions.
-SETTINGS = {
-    f"group_{kind}_{bound}{name}_ms": value
-    for kind, name, value in (
-        ("consumer", "session_timeout", SESSION_TIMEOUT_MS),
-        ("consumer", "heartbeat_interval", HEARTBEAT_INTERVAL_MS),
-        ("share", "session_timeout", SESSION_TIMEOUT_MS),
-        ("share", "heartbeat_interval", HEARTBEAT_INTERVAL_MS),
-        ("share", "record_lock_duration", LOCK_MS),
-    )
-    for bound in ("min_", "")
-}
 
 
 @pytest.mark.timeout(400)
 def test_apache_kafka_keeps_every_promise(tmp_path: Path) -> None:
     """All workloads without faults, through all clients; what they asked for was really done."""
     (tmp_path / "kafka").mkdir()
-    with running(ApacheKafka(tmp_path / "kafka", **SETTINGS)) as kafka:
+    with running(ApacheKafka(tmp_path / "kafka", **GROUP_TIMES)) as kafka:
         for workload in PLAYS:
             # On a busy machine clients need longer than the load lasts to start: give it more then.
             for times in (1, 3, 8):

@@ -53,7 +53,7 @@ NODES = "nodes"
 """The folder in a run's folder for what the nodes left."""
 HEALTHY_TIMEOUT_S = 60.0
 _SEGMENT_BYTES = 1 << 14  # so that even a run of a minute has old segments
-_CONSUMER_HEARTBEAT: dict[str, Any] = {
+GROUP_TIMES: dict[str, Any] = {
     # KIP-848 has brokers decide these: 45 s would outlast most of what a run does to a group.
     "group_consumer_min_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
     "group_consumer_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
@@ -63,11 +63,12 @@ _CONSUMER_HEARTBEAT: dict[str, Any] = {
     "group_share_session_timeout_ms": clients.SESSION_TIMEOUT_MS,
     "group_share_min_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
     "group_share_heartbeat_interval_ms": clients.HEARTBEAT_INTERVAL_MS,
-}
-_LEASES: dict[str, Any] = {
-    # Leases that are over soon, snapshots after few updates, and a log that is cut off behind them.
     "group_share_min_record_lock_duration_ms": clients.LOCK_MS,
     "group_share_record_lock_duration_ms": clients.LOCK_MS,
+}
+"""Those of a broker whose groups are judged, Apache Kafka's too: who is killed is soon gone."""
+_SHARE_STATE: dict[str, Any] = {
+    # Snapshots after few updates, and a log that is cut off behind them.
     "group_share_initialize_retry_interval_ms": 1_000,
     "share_coordinator_snapshot_update_records_per_snapshot": 50,
     "share_coordinator_state_topic_prune_interval_ms": 5_000,
@@ -86,7 +87,7 @@ def quick_cluster(nodes: int, kind: type[Cluster] = Cluster, **options: Any) -> 
         "internal_segment_bytes": _SEGMENT_BYTES,
         "offsets_topic_segment_bytes": _SEGMENT_BYTES,
     }
-    return kind(nodes, **options, **small, **_CONSUMER_HEARTBEAT, **_LEASES)
+    return kind(nodes, **options, **small, **GROUP_TIMES, **_SHARE_STATE)
 
 
 def run(
