@@ -108,7 +108,7 @@ def test_what_is_released_wakes_another_member(broker: Broker, group: Group) -> 
         ben.send_fetch(group.partition, wait_ms=10_000)
         assert ann.acknowledge({group.partition: [(1, 1, [RELEASE])]}) == {group.partition: 0}
         assert ben.receive_fetch()[group.partition].runs == [(1, 1, 2)]
-        # So does whoever leaves; that isn't a delivery. (Trap 10)
+        # So does whoever leaves. (Trap 10)
         ben.send_fetch(wait_ms=10_000)
     assert ben.receive_fetch()[group.partition].runs == [(0, 0, 2)]
 

@@ -208,8 +208,7 @@ class LeaseTable:
         for first, last, index, of in runs.parts(acquired):
             if runs.states[index] == ACQUIRED and runs.members[index] == member:
                 pieces.append((first, last, (AVAILABLE, of.deliveries - 1, "", 0, 0)))
-                self.numbers.released[NOT_SENT] += last - first + 1
-        runs.put_all(pieces)
+        self.numbers.released[NOT_SENT] += self._put(pieces)
 
     def archive(self, first: int, last: int) -> None:
         """The log has none of these offsets for consumers; they are not above the end offset."""

@@ -167,8 +167,8 @@ class LeaseChecker:
         if operation.outcome != "ok":
             return
         if value.get("gave_up"):
-            since_ns = operation.invoked_ns - _LATE_NS
-            self._unanswered(asked["group"], since_ns, operation.ended_ns)
+            before_ns = operation.invoked_ns - _LATE_NS
+            self._unanswered(asked["group"], before_ns, operation.ended_ns)
         since_ns = asked.get("since", operation.invoked_ns)
         for key, runs in value["runs"].items():
             place = self._place(asked["group"], key)
