@@ -11,6 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.errors import BrokerResponseError, for_code
 
 from tests.clients.driver import TIMEOUT_S, Deadline, Message, Received, RefusedError
+from tests.knowing import knowing
 
 
 @contextlib.contextmanager
@@ -115,7 +116,7 @@ class KafkaPython:
 
     def group_read(self, topic: str, group: str, count: int) -> list[Received]:
         with self.consumer(group_id=group, auto_offset_reset="earliest") as consumer:
-            consumer.subscribe([topic])
+            knowing(consumer, topic).subscribe([topic])
             records = _poll(consumer, count)
             consumer.commit()
             return records

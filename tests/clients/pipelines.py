@@ -20,6 +20,7 @@ from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer as OwnConsumer
 from kraftpy.client.transactional_producer import TransactionalProducer
 from tests.clients.driver import TIMEOUT_S
+from tests.knowing import knowing
 
 AT_A_TIME = 10
 _POLL_S = 0.5
@@ -115,7 +116,7 @@ class KafkaPython:
     def step(self, source: str, target: str, *, ends: bool = True) -> int:
         consumer, producer = self._consumer, self._producer
         if not consumer.subscription():
-            consumer.subscribe([source])
+            knowing(consumer, source).subscribe([source])
         polled = consumer.poll(timeout_ms=int(_POLL_S * 1000))
         if not polled:
             return 0

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from kraftpy.testing import Broker
+from tests.knowing import knowing
 
 PASSWORD = "marker-password-13"
 TIMEOUT_S = 40.0
@@ -121,6 +122,7 @@ def kafka_python(broker: Broker) -> None:
     )
     got: list[bytes] = []
     try:
+        knowing(consumer, "kafka-python")
         for _ in Until(broker, again("k-in"), lambda: len(got) >= len(sent)):
             got.extend(each.value for some in consumer.poll(100).values() for each in some)
     finally:

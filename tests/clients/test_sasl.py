@@ -24,6 +24,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from kraftpy.testing import Broker
 from tests.certificates import Authority
 from tests.clients.confluent import deliver_or_be_refused
+from tests.knowing import knowing
 
 PASSWORD = "marker-password-3"
 TIMEOUT_S = 30.0
@@ -142,7 +143,7 @@ def kafka_python_round(
         consumer_timeout_ms=int(TIMEOUT_S * 1000),
     )
     try:
-        return [next(consumer).value]
+        return [next(knowing(consumer, topic)).value]
     finally:
         consumer.close()
 

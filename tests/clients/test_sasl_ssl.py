@@ -21,6 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from kraftpy.testing import Broker
 from tests.certificates import Authority
+from tests.knowing import knowing
 from tests.waiting import wait_until
 
 PASSWORD = "marker-password-3"
@@ -111,6 +112,7 @@ def test_kafka_python(secured: Secured, mechanism: str) -> None:
     consumer = KafkaConsumer(
         topic, **config, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000
     )
+    knowing(consumer, topic)
     assert [next(consumer).value for _ in VALUES] == VALUES
     consumer.close()
 

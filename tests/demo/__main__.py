@@ -35,6 +35,7 @@ from tests.demo.ledger import Ledger
 from tests.demo.progress import Progress, say
 from tests.demo.transforming import Counting, read_counts
 from tests.demo.writing import PARTITIONS, SILENCE_S, TOPIC, DemoError, Outage, Writing
+from tests.knowing import knowing
 
 NODES = 3
 
@@ -73,6 +74,7 @@ def read_with_kafka_python(bootstrap: str, count: int) -> Ledger:
         enable_auto_commit=False,
     )
     try:
+        knowing(consumer, TOPIC)
         while reading.add(consumer.poll(500, max_records=5000).values()):
             pass
         consumer.commit()

@@ -8,6 +8,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from kraftpy.testing import Broker
+from tests.knowing import knowing
 from tests.server.old_wire import old_fetch
 from tests.server.wire import Wire
 
@@ -44,7 +45,7 @@ def test_old_clients_write_and_read(
         consumer_timeout_ms=20_000,
     )
     if has_groups:
-        consumer.subscribe([topic])
+        knowing(consumer, topic).subscribe([topic])
     else:
         consumer.assign([partition])
     found = [next(consumer) for _ in range(COUNT)]

@@ -30,6 +30,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kraftpy.testing import Broker, BrokerError
 from tests.certificates import Authority
 from tests.clients.confluent import deliver_or_be_refused
+from tests.knowing import knowing
 from tests.processes import free_port
 from tests.secured import MARKER, Secured, listening, secured_broker
 from tests.server.test_metrics import scrape
@@ -112,6 +113,7 @@ def test_kafka_python(endpoint: tuple[str, Pem], topic: str) -> None:
     consumer = KafkaConsumer(
         topic, **options, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000
     )
+    knowing(consumer, topic)
     received = [next(consumer).value for _ in range(COUNT)]
     consumer.close()
     assert sorted(received) == sorted(values())
