@@ -10,7 +10,7 @@ Rules:
 * An entry goes when the slices that were served from it cover all hashes: nobody is expected again.
 * A batch is known by its partition and its header, which has its first offset and its checksum. So
   what is there after a log was cut, compacted, or made anew is another batch, and nothing has to be
-  taken back.
+  taken back. What comes behind it is known as long as nothing is taken from its file.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class FilterEntry:
         "batch_bytes",
         "compressed",
         "cutter",
+        "following",
         "index",
         "kept_bytes",
         "last_offset",
@@ -60,6 +61,8 @@ class FilterEntry:
         self.records: Records | None = None
         self.kept_bytes = 0
         """What these take."""
+        self.following: tuple[int, BatchKey] | None = None
+        """What comes behind it in its file, of which the number is the version."""
         # Where hashes that have been served begin, where they end, and so on.
         self._served: list[int] = []
 
@@ -73,7 +76,10 @@ class FilterEntry:
         for low, high in ranges:
             first, end = bisect_left(served, low), bisect_right(served, high + 1)
             # At an odd place what has been served goes on.
-            served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
+            if not (first | end) & 1:
+                served[first:end] = low, high + 1
+            else:
+                served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
         return served == _ALL_HASHES
 
 

@@ -87,40 +87,53 @@ class KeyIndex:
     batch ends in its uncompressed records.
     """
 
-    __slots__ = ("_bounds", "_hashes", "_numbers")
+    __slots__ = ("_bounds", "_hashes", "_numbers", "_whole")
 
     def __init__(self, hashes: array[int], numbers: array[int], ends: array[int]) -> None:
         self._hashes = hashes
         self._numbers = numbers
         # A record begins where the one before it ends.
         self._bounds = _ZERO + ends
+        self._whole = _MOST * len(hashes)
 
     def __len__(self) -> int:
         """How many records there are."""
         return len(self._hashes)
 
-    def places(self, ranges: KeyRanges) -> list[tuple[int, int]]:
+    def numbers(self, ranges: KeyRanges) -> list[int]:
+        """Which records have hashes in these ranges, in the order of the batch."""
+        return sorted(chain.from_iterable(self._numbers[a:z] for a, z in self._places(ranges)))
+
+    def wanted(self, ranges: KeyRanges, most: int) -> list[int] | Part:
+        """The same, `most` at most, if the batch is to be cut; else how much of it is wanted."""
+        if len(ranges) != 1:
+            count = sum([end - first for first, end in self._places(ranges)])
+            if 0 < count < self._whole and count <= most:
+                return self.numbers(ranges)
+            return self._part(count)
+        # As nearly always: not a call more than it takes.
+        ((low, high),) = ranges
+        hashes = self._hashes
+        first = bisect_left(hashes, low)
+        end = bisect_right(hashes, high, first)
+        if 0 < (count := end - first) < self._whole and count <= most:
+            numbers = self._numbers[first:end].tolist()
+            numbers.sort()
+            return numbers
+        return self._part(count)
+
+    def _places(self, ranges: KeyRanges) -> list[tuple[int, int]]:
         """Where records with hashes in these ranges begin and end among the sorted ones."""
         hashes = self._hashes
-        if len(ranges) == 1:  # As nearly always.
-            ((low, high),) = ranges
-            first = bisect_left(hashes, low)
-            return [(first, bisect_right(hashes, high, first))]
         return [(bisect_left(hashes, low), bisect_right(hashes, high)) for low, high in ranges]
 
-    def part(self, count: int) -> Part:
-        """How much of the batch goes to who wants so many of its records."""
+    def _part(self, count: int) -> Part:
         if not count:
             return Part.NONE
-        return Part.WHOLE if count >= _MOST * len(self._hashes) else Part.CUT
+        return Part.WHOLE if count >= self._whole else Part.CUT
 
-    def pieces(self, records: Records, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Those at these places of the batch's records, in the order of the batch."""
-        if len(places) == 1:
-            ((first, end),) = places
-            numbers = sorted(self._numbers[first:end])
-        else:
-            numbers = sorted(chain.from_iterable(self._numbers[a:z] for a, z in places))
+    def pieces(self, records: Records, numbers: Iterable[int]) -> list[bytes]:
+        """The batch's records of these numbers."""
         if isinstance(records, list):
             return [records[number] for number in numbers]
         bounds = self._bounds

@@ -18,6 +18,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 FSYNC_FAILED_EXIT_CODE: Final = 74  # sysexits.h: EX_IOERR
 
 _FALLOC_FL_KEEP_SIZE: Final = 1
+_VERSIONS: Final = count()
 _READ_WRITE: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -48,12 +50,14 @@ class OpenFile:
     Reading goes through the page cache with `os.pread(file.fd, ...)` or `os.sendfile`.
     """
 
-    __slots__ = ("fd", "path", "read_only")
+    __slots__ = ("fd", "path", "read_only", "version")
 
     def __init__(self, fd: int, path: Path, *, read_only: bool = False) -> None:
         self.fd = fd
         self.path = path
         self.read_only = read_only
+        self.version = next(_VERSIONS)
+        """Of this file alone, and as long as what is there stays there."""
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -86,6 +90,7 @@ class Files:
 
     def truncate(self, file: OpenFile, size: int) -> None:
         """Sets the size; blocks that were reserved behind it are free again."""
+        file.version = next(_VERSIONS)
         os.ftruncate(file.fd, size)
 
     def reserve(self, file: OpenFile, position: int, size: int) -> None:

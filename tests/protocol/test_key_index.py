@@ -54,7 +54,7 @@ def indexed(batch: bytes) -> tuple[Any, bytes, KeyIndex]:
 
 def cut(batch: bytes, ranges: KeyRanges) -> bytes | None:
     header, data, index = indexed(batch)
-    pieces = index.pieces(data, index.places(ranges))
+    pieces = index.pieces(data, index.numbers(ranges))
     assert len(pieces) == count(index, ranges)
     return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
 
@@ -68,12 +68,18 @@ def cut_one_by_one(batch: bytes, ranges: KeyRanges) -> bytes | None:
     index, records = index_records(header, data, start)
     assert records == index.split(data, start)
     assert index.to_bytes() == indexed(batch)[2].to_bytes()
-    pieces = index.pieces(records, index.places(ranges))
+    pieces = index.pieces(records, index.numbers(ranges))
     return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
 
 
 def count(index: KeyIndex, ranges: KeyRanges) -> int:
-    return sum(end - first for first, end in index.places(ranges))
+    return len(index.numbers(ranges))
+
+
+def cut_to(index: KeyIndex, ranges: KeyRanges) -> list[int]:
+    numbers = index.wanted(ranges, 100)
+    assert isinstance(numbers, list)
+    return numbers
 
 
 def wanted(record: Any, ranges: KeyRanges) -> bool:
@@ -118,9 +124,11 @@ def test_a_record_takes_sixteen_bytes() -> None:
     again = KeyIndex.from_bytes(index.to_bytes())
     assert len(again) == 300
     for ranges in slices(8):
-        assert again.places(ranges) == index.places(ranges)
-        assert again.pieces(data, again.places(ranges)) == index.pieces(data, index.places(ranges))
-        assert again.part(count(again, ranges)) is Part.CUT
+        assert again.numbers(ranges) == index.numbers(ranges)
+        assert again.pieces(data, again.numbers(ranges)) == index.pieces(
+            data, index.numbers(ranges)
+        )
+        assert again.wanted(ranges, 100) == again.numbers(ranges)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -151,11 +159,28 @@ def test_plain_stays_plain_and_the_rest_is_lz4(codec: str) -> None:
 def test_most_of_a_batch_is_all_of_it() -> None:
     _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"", []) for n in range(100)]))
     hashes = sorted(key_hash(b"%d" % n, 0) for n in range(100))
-    assert index.part(count(index, ((0, hashes[0] - 1),))) is Part.NONE
-    assert index.part(count(index, ((0, hashes[0]),))) is Part.CUT
-    assert index.part(count(index, ((0, hashes[73]),))) is Part.CUT
-    assert index.part(count(index, ((0, hashes[74]),))) is Part.WHOLE
-    assert index.part(count(index, ALL)) is Part.WHOLE
+    assert index.wanted(((0, hashes[0] - 1),), 100) is Part.NONE
+    assert index.wanted(((0, hashes[0]),), 100) == index.numbers(((0, hashes[0]),))
+    assert len(cut_to(index, ((0, hashes[73]),))) == 74
+    assert index.wanted(((0, hashes[74]),), 100) is Part.WHOLE
+    assert index.wanted(ALL, 100) is Part.WHOLE
+    # Of two slices.
+    first = (0, hashes[39])
+    assert len(cut_to(index, (first, (hashes[40], hashes[73])))) == 74
+    assert index.wanted((first, (hashes[40], hashes[74])), 100) is Part.WHOLE
+    assert (
+        index.wanted(((hashes[3] + 1, hashes[4] - 1), (hashes[4] + 1, hashes[5] - 1)), 100)
+        is Part.NONE
+    )
+
+
+def test_more_than_are_looked_for_at_once_are_counted() -> None:
+    _, _, index = indexed(build_batch([(NOW, b"%d" % n, b"", []) for n in range(100)]))
+    hashes = sorted(key_hash(b"%d" % n, 0) for n in range(100))
+    one, two = ((0, hashes[9]),), ((0, hashes[4]), (hashes[5], hashes[9]))
+    for ranges in (one, two):
+        assert index.wanted(ranges, 10) == index.numbers(ranges)
+        assert index.wanted(ranges, 9) is Part.CUT
 
 
 _keys = st.one_of(st.sampled_from(KEYS), st.binary(max_size=5))
@@ -212,7 +237,7 @@ def test_many_records_with_numbers_of_every_length(base_offset: int) -> None:
     batch = build_batch(records, base_offset=base_offset)
     _, data, index = indexed(batch)
     assert [len(index), count(index, ALL)] == [5001, 5001]
-    assert b"".join(index.pieces(data, index.places(ALL))) == data
+    assert b"".join(index.pieces(data, index.numbers(ALL))) == data
     found = []
     for ranges in slices(3):
         part = cut(batch, ranges)
@@ -246,7 +271,7 @@ def test_damaged_records_are_invalid_or_lie_within_their_batch(data: Any) -> Non
         index = key_index(header, bytes(damaged))
     except InvalidBatch:
         return
-    pieces = index.pieces(bytes(damaged), index.places(ALL))
+    pieces = index.pieces(bytes(damaged), index.numbers(ALL))
     assert b"".join(pieces) == damaged
     assert len(pieces) == header.records_count
 
@@ -260,8 +285,8 @@ def test_bytes_behind_the_records_are_no_part_of_a_batch() -> None:
 
 def test_a_batch_without_records_has_an_empty_index() -> None:
     index = KeyIndex(array("q"), array("I"), array("I"))
-    assert index.part(count(index, ALL)) is Part.NONE
-    assert index.pieces(b"", index.places(ALL)) == []
+    assert index.wanted(ALL, 100) is Part.NONE
+    assert index.pieces(b"", index.numbers(ALL)) == []
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def work(job: Fields, batch: bytearray) -> tuple[Fields, bytes | bytearray | mem
                 return {"count": len(index)}, index.to_bytes() + (data if keeps else b"")
             case {"cut": [ranges, limit]}:
                 header, data, index = _opened(batch, limit)
-                pieces = index.pieces(data, index.places(ranges))
+                pieces = index.pieces(data, index.numbers(ranges))
                 return {}, b"".join(BatchCutter(header).cut(pieces))
             case {"upconvert": limit}:
                 return {}, upconvert(batch, max_size_bytes=limit)

@@ -77,11 +77,6 @@ class CutRecords(bytearray):
     def __init__(self, held: _Held) -> None:
         self._held = held
 
-    def add(self, cut: Cut) -> None:
-        for piece in cut:
-            self.extend(piece)
-            self._held.size_bytes += len(piece)
-
     def __del__(self) -> None:
         self._held.size_bytes -= len(self)
 
@@ -122,11 +117,15 @@ class RangeRead:
             self._cut = None
         return self._records
 
-    def add(self, cut: Cut, held: _Held) -> None:
-        if self._cut is None:
-            self._cut = CutRecords(held)
-        self._cut.add(cut)
-        self.size_bytes += len(cut[0]) + len(cut[1])
+    def add(self, cut: Cut, length: int, held: _Held) -> None:
+        """What is to be sent next, so many bytes."""
+        records = self._cut
+        if records is None:
+            records = self._cut = CutRecords(held)
+        records += cut[0]
+        records += cut[1]
+        held.size_bytes += length
+        self.size_bytes += length
 
     def add_whole(self, batch: FileSlice) -> None:
         records = self.records
@@ -221,12 +220,12 @@ class RangeReads:
         self, read: RangeRead, partition: Partition, piece: FileSlice, min_one: bool, pace: _Pace
     ) -> None:
         """Takes what is wanted of some batches; ends where the read is full. Raises KafkaError."""
-        ranges, numbers, cache = read.ranges, self.numbers, self.cache
-        topic_id, index = partition.topic_id, partition.index
+        ranges, numbers, cache, held = read.ranges, self.numbers, self.cache, self._held
         at = 0
+        previous: FilterEntry | None = None
         while at < piece.size and not read.full:
             try:
-                key = topic_id, index, piece.read_part(at, RECORD_BATCH_OVERHEAD)
+                key = _key(partition, piece, at, previous)
                 entry = cache.get(key)
                 if entry is None:
                     entry, header = await self._first_look(partition, key, piece, at)
@@ -251,16 +250,18 @@ class RangeReads:
                     read.full = True
                     return
                 if isinstance(taken, tuple):
-                    read.add(taken, self._held)
+                    read.add(taken, length, held)
                     numbers.cut += 1
                 else:
                     read.add_whole(FileSlice(piece.file, piece.position + at, size))
                     numbers.whole += 1
             if entry is not None and entry.serve(ranges):
                 cache.discard(key)
+            previous = entry
             numbers.scanned_bytes += size
             read.scanned_bytes += size
-            read.offset = max(read.offset, last_offset + 1)
+            if last_offset >= read.offset:
+                read.offset = last_offset + 1
             at += size
             if perf_counter() >= pace.look_up_s and not await pace.keep():
                 read.full = True
@@ -304,35 +305,42 @@ class RangeReads:
 
         Raises OSError.
         """
-        index = entry.index
-        places = index.places(ranges)
-        count = sum([end - first for first, end in places])
-        part = index.part(count)
-        if part is not _CUT:
-            return part
+        wanted = entry.index.wanted(ranges, _QUICK_TO_CUT)
+        if wanted is _NONE or wanted is _WHOLE:
+            return wanted
         if self._held.size_bytes >= self._held_max_bytes:
             return _WHOLE
-        if count > _QUICK_TO_CUT:
+        if wanted is _CUT:
             return None
         records = entry.records
         try:
             if records is None:
-                batch = piece.read_part(at, entry.batch_bytes)
-                header = read_batch_header(batch)
-                if entry.compressed and not opens_quickly(header, batch, _QUICK_BYTES):
+                records = self._records(partition, key, entry, piece, at)
+                if records is None:
                     return None
-                data, start = _opened(header, batch)
-                if len(index) <= _QUICK_TO_INDEX:
-                    records = index.split(data, start)
-                else:
-                    records = data[start:]
-                self._hold(partition, key, records)
-            pieces = index.pieces(records, places)
+            pieces = entry.index.pieces(records, wanted)
             if entry.compressed and sum(map(len, pieces)) > _QUICK_BYTES:
                 return None
             return entry.cutter.cut(pieces)
         except DecodeError:
             return _WHOLE
+
+    def _records(
+        self, partition: Partition, key: BatchKey, entry: FilterEntry, piece: FileSlice, at: int
+    ) -> Records | None:
+        """Those of a batch of which they aren't there any more; None if that takes long.
+
+        Raises OSError, DecodeError.
+        """
+        batch = piece.read_part(at, entry.batch_bytes)
+        header = read_batch_header(batch)
+        if entry.compressed and not opens_quickly(header, batch, _QUICK_BYTES):
+            return None
+        data, start = _opened(header, batch)
+        quick = len(entry.index) <= _QUICK_TO_INDEX
+        records: Records = entry.index.split(data, start) if quick else data[start:]
+        self._hold(partition, key, records)
+        return records
 
     async def _take_elsewhere(
         self, ranges: KeyRanges, partition: Partition, batch: bytes
@@ -375,6 +383,22 @@ class RangeReads:
 
     def _hold(self, partition: Partition, key: BatchKey, records: Records) -> None:
         self.cache.hold(key, records, lasting=partition.config.reserve_message_value_range_fetch)
+
+
+def _key(partition: Partition, piece: FileSlice, at: int, previous: FilterEntry | None) -> BatchKey:
+    """Of the batch that is there, behind that `previous` one. Raises OSError.
+
+    Whoever comes second needn't read its header, as long as nothing was taken from the file.
+    """
+    version = piece.file.version
+    if previous is not None:
+        following = previous.following
+        if following is not None and following[0] == version:
+            return following[1]
+    key = partition.topic_id, partition.index, piece.read_part(at, RECORD_BATCH_OVERHEAD)
+    if previous is not None:
+        previous.following = version, key
+    return key
 
 
 class _Pace:

@@ -168,6 +168,7 @@ def test_it_takes_what_it_says() -> None:
                 cache.hold(its_key, records, lasting=False)
             for lane in range(8):
                 made.serve(((lane, lane),))
+            made.following = number << 32, its_key
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
