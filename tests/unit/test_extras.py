@@ -15,6 +15,7 @@ LIGHT = (
     "kraftpy",
     "kraftpy.cli.server",
     "kraftpy.client.consumer",
+    "kraftpy.quorum.raft",
     "kraftpy.server.broker",
     "kraftpy.server.node.processes",
     "kraftpy.spark",
