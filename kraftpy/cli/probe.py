@@ -233,7 +233,7 @@ def _show(found: dict[str, Any], output: str) -> None:
     click.echo()
     click.echo(
         f"{counted(found['produced'], 'message')} through {found['brokers_covered']} of "
-        f"{found['brokers']} brokers: {found['received']} arrived, {found['lost']} lost "
+        f"{counted(found['brokers'], 'broker')}: {found['received']} arrived, {found['lost']} lost "
         f"({found['late']} of them came late), {found['failed']} not acknowledged, "
         f"{found['duplicated']} twice"
     )

@@ -35,6 +35,7 @@ from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.spark.positions import OptionError
 from kraftpy.spark.settings import WriteSettings
+from kraftpy.wording import counted
 
 _ENDED_AT_ONCE = 50
 
@@ -207,7 +208,8 @@ def _told(
     verb = "committed" if committed else "aborted"
     reason = str(errors[0]).rstrip(".")
     return (
-        f"{len(errors)} of {len(transactions)} transactions of the batch couldn't be {verb}:"
+        f"{len(errors)} of {counted(len(transactions), 'transaction')} of the batch couldn't be"
+        f" {verb}:"
         f" {reason}. Start it again, which writes what isn't committed. Brokers abort transactions"
         f" that are open for more than kafka.transaction.timeout.ms"
         f" ({settings.transaction_timeout_ms}): a batch that takes longer needs more"

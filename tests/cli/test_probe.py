@@ -168,7 +168,7 @@ def test_a_table_for_people(broker: Broker) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert lines[0].split()[:3] == ["STEP", "COUNT", "P50"]
-    assert "5 messages through 1 of 1 brokers: 5 arrived, 0 lost" in lines[-1]
+    assert "5 messages through 1 of 1 broker: 5 arrived, 0 lost" in lines[-1]
 
 
 def test_no_broker_is_said_so() -> None:
@@ -212,7 +212,7 @@ def test_it_serves_its_part_of_the_catalogue(broker: Broker, tmp_path: Path) -> 
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(TIMEOUT_S) == 0
         lines = running.log.read_text().splitlines()
-        assert re.search(r"^[\d,]+ messages through 1 of 1 brokers: \d+ arrived, 0 lost", lines[-1])
+        assert re.search(r"^[\d,]+ messages through 1 of 1 broker: \d+ arrived, 0 lost", lines[-1])
         assert any(line.startswith("round trip  ") for line in lines)
 
 

@@ -87,7 +87,7 @@ def test_a_marker_counts_when_its_transaction_does(settings: WriteSettings, leve
     assert found(settings) is None
     first = handed_over(settings, 0, Marker(1, 1))
     assert found(settings) is None  # and the attempt to look aborts it
-    with pytest.raises(NotCommittedError, match="1 of 1 transactions of the batch couldn't be com"):
+    with pytest.raises(NotCommittedError, match="1 of 1 transaction of the batch couldn't be com"):
         end_all(settings, [first], committed=True)
     assert found(settings) is None
     end_all(settings, [handed_over(settings, 0, Marker(1, 1))], committed=True)
