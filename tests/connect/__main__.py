@@ -71,8 +71,6 @@ class Worker:
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
             "exactly.once.source.support": "enabled",
             "offset.flush.interval.ms": 500,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 1000,
         }
         for kind in ("config", "offset", "status"):
             properties[f"{kind}.storage.topic"] = f"connect-{kind}"
