@@ -244,9 +244,10 @@ class Broker:
         self.replicas.load(self.metadata, self.topic_config)
         for coordinator in self.coordinators:
             coordinator.start()
+        await self._membership.unfence()
+        # Not before: whoever asks has to find this broker among those that are there.
         for listener, sock in zip(self.config.broker_listeners, sockets, strict=True):
             self.listener.start(sock, listener.name)
-        await self._membership.unfence()
         self._tick()
         self._check_session()
 

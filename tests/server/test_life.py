@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from tests.server.test_produce import batch, read_values
 from tests.server.wire import Closed, Wire, fetch_request, produce
 
 STOP_MAX_S = 4.0
+EARLY_S = 0.2  # an answer takes a millisecond
 
 
 def metadata(wire: Wire, topic: str) -> messages.MetadataResponse.MetadataResponseTopic:
@@ -138,6 +140,35 @@ def test_a_node_that_is_stopped_before_it_is_let_in_stops_cleanly() -> None:
             assert node.wait(STOP_MAX_S) == 0
         marker = json.loads((broker.log_dir / ".kafka_cleanshutdown").read_text())
         assert marker["brokerEpoch"] == epoch
+
+
+def test_nobody_is_answered_before_the_broker_is_let_in() -> None:
+    """Who asks that early would find no broker at all, which librdkafka tells as a failure."""
+    with Broker() as broker:
+        broker.stop()
+        gate = broker.dir / "let in"
+        patch = (
+            "real = Membership.unfence\n"
+            "async def unfence(self):\n"
+            "    print(flush=True)\n"
+            f"    while not pathlib.Path({str(gate)!r}).exists():\n"
+            "        await asyncio.sleep(0.01)\n"
+            "    await real(self)\n"
+            "Membership.unfence = unfence"
+        )
+        with started_with(broker, patch) as node:
+            try:
+                assert node.stdout is not None
+                node.stdout.readline()
+                with Wire(broker.host, broker.port) as wire:
+                    wire.send(ApiKey.METADATA, 9, messages.MetadataRequest([]))
+                    assert select.select([wire.sock], [], [], EARLY_S)[0] == []
+                    gate.touch()
+                    brokers = wire.receive(ApiKey.METADATA, 9)[1].brokers
+                assert [(each.host, each.port) for each in brokers] == [(broker.host, broker.port)]
+            finally:
+                node.send_signal(signal.SIGTERM)
+            assert node.wait(STOP_MAX_S) == 0
 
 
 def test_groups_are_coordinated_also_where_a_log_could_be_opened_only_later() -> None:

@@ -1,6 +1,6 @@
 """A broker's place in the cluster: registered, fenced or not, shutting down.
 
-    end the life before -> open the logs -> register (fenced) -> listen -> unfence -> serve
+    end the life before -> open the logs -> register (fenced) -> unfence -> let clients in
     -> begin_shutdown -> fence
 
 Rules that it keeps:
@@ -179,7 +179,7 @@ class Membership:
             await self.propose(FenceBroker(self._node_id, previous.epoch))
 
     async def unfence(self) -> None:
-        """Begins to serve: the logs are open and clients are let in. Raises KafkaError."""
+        """Begins to serve: the logs are open, and clients are let in at once. Raises KafkaError."""
         await self.propose(UnfenceBroker(self._node_id, self.epoch))
 
     # -- being a member
