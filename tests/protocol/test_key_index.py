@@ -56,6 +56,12 @@ def cut(batch: bytes, ranges: KeyRanges) -> bytes | None:
     header, data, index = indexed(batch)
     pieces = index.pieces(data, index.numbers(ranges))
     assert len(pieces) == count(index, ranges)
+    if not pieces:
+        assert index.wanted(ranges, len(index)) is Part.NONE
+    elif len(pieces) < 0.75 * len(index):
+        assert index.wanted(ranges, len(index)) == index.numbers(ranges)
+    else:
+        assert index.wanted(ranges, len(index)) is Part.WHOLE
     return b"".join(BatchCutter(header).cut(pieces)) if pieces else None
 
 
