@@ -102,14 +102,15 @@ class KeyIndex:
 
     def numbers(self, ranges: KeyRanges) -> list[int]:
         """Which records have hashes in these ranges, in the order of the batch."""
-        return sorted(chain.from_iterable(self._numbers[a:z] for a, z in self._places(ranges)))
+        return self._at(self._places(ranges))
 
     def wanted(self, ranges: KeyRanges, most: int) -> list[int] | Part:
         """The same, `most` at most, if the batch is to be cut; else how much of it is wanted."""
         if len(ranges) != 1:
-            count = sum([end - first for first, end in self._places(ranges)])
+            places = self._places(ranges)
+            count = sum([end - first for first, end in places])
             if 0 < count < self._whole and count <= most:
-                return self.numbers(ranges)
+                return self._at(places)
             return self._part(count)
         # As nearly always: not a call more than it takes.
         ((low, high),) = ranges
@@ -126,6 +127,9 @@ class KeyIndex:
         """Where records with hashes in these ranges begin and end among the sorted ones."""
         hashes = self._hashes
         return [(bisect_left(hashes, low), bisect_right(hashes, high)) for low, high in ranges]
+
+    def _at(self, places: list[tuple[int, int]]) -> list[int]:
+        return sorted(chain.from_iterable(self._numbers[first:end] for first, end in places))
 
     def _part(self, count: int) -> Part:
         if not count:
