@@ -76,10 +76,7 @@ class FilterEntry:
         for low, high in ranges:
             first, end = bisect_left(served, low), bisect_right(served, high + 1)
             # At an odd place what has been served goes on.
-            if not (first | end) & 1:
-                served[first:end] = low, high + 1
-            else:
-                served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
+            served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
         return served == _ALL_HASHES
 
 
