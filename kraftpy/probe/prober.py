@@ -4,7 +4,8 @@ Rules:
 
 * Producer, consumer and administration have connections of their own: none waits behind another.
 * A message is `RUN NUMBER`; what other runs sent is passed over. Nothing is counted before a first
-  message, one for each partition, has come back, or `WARM_UP_MAX_S` is over.
+  message, one for each partition, has come back, or `WARM_UP_MAX_S` is over. One that fails is sent
+  again: no SLA is its limit.
 * Whatever the cluster does, the probe goes on: errors are logged once in a while and tried again.
   It ends only if another probe took its name, or if no broker could be reached at the start.
 * At most `ON_ITS_WAY_MAX` messages of a partition are without acknowledgement: while a partition
@@ -119,7 +120,9 @@ class Prober:
             self._producer = Producer(
                 self._clusters[1],
                 linger_ms=0,
-                delivery_timeout_ms=_GIVEN_UP_AFTER_SLAS * self.options.sla_ms,
+                delivery_timeout_ms=max(
+                    _GIVEN_UP_AFTER_SLAS * self.options.sla_ms, _REQUEST_TIMEOUT_MIN_MS
+                ),
             )
             self._spawn(self._consume())
             self._spawn(self._look())
@@ -146,7 +149,8 @@ class Prober:
         await self._end_tasks()
         await self._end_consumer()
         try:
-            admin = GroupAdmin(self._clusters[0], timeout_ms=self.options.sla_ms)
+            cluster = self._clusters[0]
+            admin = GroupAdmin(cluster, timeout_ms=cluster.request_timeout_ms)
             await admin.delete_group(self.options.group_id)
         except (ConnectionError, KafkaError) as error:
             logger.info("the group %s stays: %s", self.options.group_id, error)
@@ -247,22 +251,36 @@ class Prober:
 
     async def _warm_up(self) -> None:
         """One message through each partition: connections, group and positions are there then."""
-        assert self._producer is not None
         started = time.monotonic()
         await self._until(lambda: self._joined.once or self._ended, WARM_UP_MAX_S)
         self._check_tasks()
         wanted = set(self.heartbeat.leaders)
-        for partition in wanted:
-            await self._producer.send(
-                self.options.topic, f"{self._run} 0".encode(), partition=partition
-            )
+        sending = [asyncio.create_task(self._send_first(partition)) for partition in wanted]
         left_s = WARM_UP_MAX_S - (time.monotonic() - started)
-        if not await self._until(lambda: wanted <= self._warm or self._ended, left_s):
+        try:
+            came = await self._until(lambda: wanted <= self._warm or self._ended, left_s)
+        finally:
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+        if not came:
             logger.warning(
                 "partitions %s bring nothing back yet; beginning all the same",
                 sorted(wanted - self._warm),
             )
         self._check_tasks()
+
+    async def _send_first(self, partition: int) -> None:
+        assert self._producer is not None
+        message = f"{self._run} 0".encode()
+        while True:
+            try:
+                await self._producer.send_and_wait(self.options.topic, message, partition=partition)
+            except (ConnectionError, KafkaError, UnknownPartitionError) as error:
+                self._say("send", "can't send to partition %d: %s", partition, error)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
 
     async def _consume(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from kraftpy.client.cluster import Cluster as ClientCluster
 from kraftpy.client.cluster_admin import PREFERRED_ELECTION, ClusterAdmin, PartitionName
 from kraftpy.metrics.catalog import CATALOG, Family
+from kraftpy.probe.prober import WARM_UP_MAX_S
 from kraftpy.testing import Broker, Cluster
 from tests import warm
 from tests.cli.commands import failure, run_command
@@ -75,7 +76,7 @@ class Probe:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(offsets_topic_num_partitions=1) as started:
+    with Broker(offsets_topic_num_partitions=1, faults=True) as started:
         yield started
 
 
@@ -161,6 +162,22 @@ def test_a_broken_sla_ends_with_an_exit_code(broker: Broker) -> None:
     assert not found["ok"]
     missed = found["lost"] + found["failed"] + found["offset_commits_failed"]
     assert sum(found["sla_broken"].values()) + missed > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "sla"),
+    [("NOT_LEADER_OR_FOLLOWER", 3, "0.001"), ("TOPIC_AUTHORIZATION_FAILED", 1, "5")],
+)
+def test_a_first_message_that_fails_is_sent_again(
+    broker: Broker, error: str, times: int, sla: str
+) -> None:
+    """An SLA that is shorter than a retry's pause is for the messages that count."""
+    with broker.fault("Produce", topic=TOPIC, error=error, times=times) as fault:
+        started = time.monotonic()
+        _, found = probe(broker.bootstrap, "--once", "--sla", sla)
+        assert time.monotonic() - started < WARM_UP_MAX_S / 2
+        assert fault.hits == times
+    assert found["produced"] + found["failed"] == 1
 
 
 def test_a_table_for_people(broker: Broker) -> None:
