@@ -6,18 +6,23 @@ When they are encoded and sent is for `producer` to say.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from kraftpy.client.serializing import record_size
 from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.records import (
     RECORD_BATCH_OVERHEAD,
-    RecordInput,
+    Header,
     build_batch,
     build_batch_of_data,
 )
+
+QueuedRecord = tuple[int, bytes | None, bytes | None, list[Header]]
+"""Timestamp in milliseconds, key, value and headers."""
 
 DeliveryCallback = Callable[["RecordMetadata | None", "Exception | None"], None]
 """Called with where a record was written, or with why it was not."""
@@ -38,19 +43,29 @@ class Delivery:
     A failed delivery that nobody awaits is reported by `Producer.flush`.
     """
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ("_batch", "_index", "_told")
 
     def __init__(self, batch: Batch, index: int) -> None:
         self._batch = batch
         self._index = index
+        self._told = False
 
     @property
     def partition(self) -> int:
         return self._batch.partition
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        base_offset = yield from asyncio.shield(self._batch.done).__await__()
-        return self._batch.metadata(self._index, base_offset)
+        batch, index = self._batch, self._index
+        try:
+            base_offset = yield from asyncio.shield(batch.done).__await__()
+            while batch.halves:
+                batch, index = batch.place_of(index)
+                base_offset = yield from asyncio.shield(batch.done).__await__()
+        except Exception:
+            batch.untold -= not self._told
+            self._told = True
+            raise
+        return batch.metadata(index, base_offset)
 
 
 class EncodedRecords(NamedTuple):
@@ -68,39 +83,75 @@ class EncodedRecords(NamedTuple):
 class Batch:
     """Records of one partition; `done` becomes the base offset or the error.
 
-    They are `records`, or all of them are `ready` encoded.
+    They are `records`, or all of them are `ready` encoded. One that was cut has none, but `halves`,
+    each with the index of its first record: what becomes of the records is told there.
     """
 
     __slots__ = (
+        "attempts",
         "callbacks",
         "created",
         "done",
         "encoded",
         "error",
+        "halves",
         "partition",
         "ready",
         "records",
         "size",
         "topic",
+        "untold",
     )
 
     def __init__(self, topic: str, partition: int, now: float) -> None:
         self.topic = topic
         self.partition = partition
         self.created = now
-        self.records: list[RecordInput] = []
+        self.records: list[QueuedRecord] = []
         self.ready: EncodedRecords | None = None
         self.callbacks: list[tuple[int, DeliveryCallback]] = []
         self.size = RECORD_BATCH_OVERHEAD
         self.encoded: bytes | None = None
         self.error: Exception | None = None
+        self.attempts = 0
+        self.halves: list[tuple[int, Batch]] = []
+        self.untold = 0
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Marks the error as seen: flush() reports it whether or not somebody awaits a delivery.
+        # Marks the error as seen: flush() reports what nobody awaits.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @property
     def count(self) -> int:
         return len(self.records) if self.ready is None else self.ready.records_count
+
+    def cut(self) -> tuple[Batch, Batch]:
+        """Two batches in its place, each with half of its records, of which it has two or more."""
+        first, second = (Batch(self.topic, self.partition, self.created) for _ in range(2))
+        middle = len(self.records) // 2
+        self.halves = [(0, first), (middle, second)]
+        first.records, second.records = self.records[:middle], self.records[middle:]
+        first.size += sum(
+            record_size(key, value, headers, self.topic) for _, key, value, headers in first.records
+        )
+        second.size += self.size - first.size
+        for index, callback in self.callbacks:
+            half, place = self.place_of(index)
+            half.callbacks.append((place, callback))
+        self.records, self.callbacks, self.encoded = [], [], None
+        if not self.done.cancelled():
+            self.done.set_result(-1)
+        return first, second
+
+    def place_of(self, index: int) -> tuple[Batch, int]:
+        """Which of its halves has one of its records, and there as which."""
+        (_, first), (middle, second) = self.halves
+        return (first, index) if index < middle else (second, index - middle)
+
+    def fail(self, error: Exception) -> None:
+        """Its deliveries raise this; `untold` counts those that nobody has awaited."""
+        self.untold = len(self.records) if self.ready is None else 1
+        self.records, self.ready, self.encoded = [], None, None
+        self.done.set_exception(error)
 
     def encode(
         self,
@@ -136,12 +187,18 @@ class Batch:
 
 
 class PartitionQueue:
-    """One partition's batches in order; the first may be in flight, the last may be open."""
+    """One partition's batches in order; the first may be in flight, the last may be open.
 
-    __slots__ = ("batches", "in_flight", "next_sequence", "not_before", "producer")
+    `size_max_bytes` is what the broker has taught: what is larger has to be cut.
+    """
+
+    __slots__ = (
+        "batches", "in_flight", "next_sequence", "not_before", "producer", "size_max_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()
+        self.size_max_bytes = sys.maxsize
         self.in_flight = False
         self.not_before = 0.0
         self.producer: tuple[int, int] = (-1, -1)

@@ -3,7 +3,8 @@
 Rules:
 
 * They are called where their records are dealt with, on the event loop: at `send` (enqueue), when a
-  batch is closed and encoded (batch; again if it has to be numbered anew), before each attempt to
+  batch is closed and encoded (batch; again if it has to be numbered anew, and for each half of one
+  that a broker finds too large), before each attempt to
   send it (send), and once when it's known what became of it (done). What fails before is only done.
 * What one raises is logged, the first time for each hook of each interceptor, and changes nothing:
   a record goes on as it was.

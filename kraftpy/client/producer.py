@@ -21,6 +21,7 @@ from kraftpy.client.batches import (
     Delivery,
     DeliveryCallback,
     EncodedRecords,
+    QueuedRecord,
     RecordMetadata,
 )
 from kraftpy.client.cluster import Cluster, TopicInfo
@@ -28,13 +29,10 @@ from kraftpy.client.interceptors import ProducerInterceptor, ProducerRecord
 from kraftpy.client.options import Partitioner, ProducerOptions
 from kraftpy.client.partitioner import StickyPartitioner, partition_of_key
 from kraftpy.client.sender import Sender
-from kraftpy.client.serializing import K, V, headers_size, serialized
+from kraftpy.client.serializing import K, V, record_size, serialized
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import COMPRESSION_NAMES, Header
 from kraftpy.wording import counted
-
-# An upper bound of a record's own fields: length, attributes, deltas, key and value lengths.
-_RECORD_OVERHEAD = 21
 
 
 class UnknownPartitionError(ValueError):
@@ -59,7 +57,7 @@ class SendManyError(Exception):
         self.results = results
 
 
-_Checked = tuple[str, int, int, tuple[int, bytes | None, bytes | None, list[Header]]]
+_Checked = tuple[str, int, int, QueuedRecord]
 """Topic, partition, size and record of what can be queued."""
 
 
@@ -318,9 +316,7 @@ class Producer(Sender, Generic[K, V]):
         topic = info.name
         key_data = serialized(self._key_serializer, key, "key", topic)
         data = serialized(self._value_serializer, value, "value", topic)
-        size = _RECORD_OVERHEAD + len(key_data or b"") + len(data or b"")
-        if headers:
-            size += headers_size(headers, topic)
+        size = record_size(key_data, data, headers, topic)
         if size > self._buffer_size_bytes:
             raise self._too_large(topic, size)
         if partition is None and self._partitioner is not None:
@@ -371,24 +367,25 @@ class Producer(Sender, Generic[K, V]):
         if queue is not None and queue.batches:
             batch = queue.batches[-1]
             is_open = batch.encoded is None and batch.ready is None
-            if is_open and batch.size + size <= self._batch_size_bytes:
+            if is_open and batch.size + size <= min(self._batch_size_bytes, queue.size_max_bytes):
                 return batch
         return self._new_batch(topic, partition, now)
 
     async def flush(self) -> None:
         """Waits until everything sent so far is acknowledged or has failed.
 
-        Raises the first error since the last flush.
+        Raises the first error since the last flush that nobody got by awaiting its delivery.
         """
-        waiting = [batch.done for name in self._active for batch in self._queues[name].batches]
-        if waiting:
+        waiting = [batch for name in self._active for batch in self._queues[name].batches]
+        while waiting:
             self._flushing += 1
             self._wake.set()
             try:
-                await asyncio.wait(waiting)
+                await asyncio.wait([batch.done for batch in waiting])
             finally:
                 self._flushing -= 1
-        failure, self._failure = self._failure, None
+            waiting = [half for batch in waiting for _, half in batch.halves]
+        failure = self._first_failure()
         if failure is not None:
             raise failure
 

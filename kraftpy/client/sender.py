@@ -12,6 +12,9 @@ Rules:
   copy of the lost batch that is still on its way is refused once a later one is written.
 * OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID say that the leader lacks what came before
   the batch, and so the batch, the only one in flight: it is sent again with the next epoch.
+* A batch that a broker refuses as too large is cut in two, and so are its halves (KIP-126); from
+  then on batches of that partition are no larger. They go on at its sequence number, as it wasn't
+  written: so only its first attempt is believed, because of one before no answer may have come.
 * With `stop_on_failure` nothing is sent behind a batch that failed for good: what waits fails with
   it, and so does what comes. Else records of a partition may be written behind one that wasn't.
 * A batch that is not acknowledged `delivery_timeout_ms` after its first record fails with its last
@@ -38,6 +41,7 @@ _LAST_EPOCH = 0x7FFF
 _SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _RETRY_PAUSE_S = 0.1
 CONCURRENT_PAUSE_S = 0.02
+_FAILED_MAX = 100  # of so many in a row that nobody has been told of, the first is enough
 
 
 class Sender:
@@ -73,7 +77,7 @@ class Sender:
         self._active: set[tuple[str, int]] = set()
         self._buffered_bytes = 0
         self._flushing = 0
-        self._failure: Exception | None = None
+        self._failed: list[Batch] = []
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -242,6 +246,7 @@ class Sender:
     def _encode(self, name: tuple[str, int]) -> bytes:
         queue = self._queues[name]
         batch = queue.batches[0]
+        batch.attempts += 1
         if batch.encoded is None:
             if queue.producer != self._producer:
                 queue.producer = self._producer
@@ -292,6 +297,9 @@ class Sender:
         now = time.monotonic()
         queue.in_flight = False
         if isinstance(outcome, Exception):
+            if self._cuts(batch, outcome):
+                self._cut(queue)
+                return False
             overdue = now + _RETRY_PAUSE_S > batch.created + self._delivery_timeout_s
             if self._sends_again(queue, outcome, overdue):
                 batch.error = outcome
@@ -300,6 +308,23 @@ class Sender:
         queue.not_before = 0.0
         self._complete(name, outcome)
         return False
+
+    def _cuts(self, batch: Batch, error: Exception) -> bool:
+        """Whether a batch, which failed, is sent as two."""
+        return (
+            isinstance(error, KafkaError)
+            and error.code == ErrorCode.MESSAGE_TOO_LARGE
+            and batch.attempts == 1
+            and len(batch.records) > 1
+            and self._stopped is None
+        )
+
+    def _cut(self, queue: PartitionQueue) -> None:
+        batch = queue.batches.popleft()
+        if self._idempotent:
+            queue.next_sequence = (queue.next_sequence - batch.count) & 0x7FFFFFFF
+        queue.size_max_bytes = batch.size // 2
+        queue.batches.extendleft(reversed(batch.cut()))
 
     def _sends_again(self, queue: PartitionQueue, error: Exception, overdue: bool) -> bool:
         """Whether the partition's first batch, which failed, is sent another time."""
@@ -340,10 +365,10 @@ class Sender:
         if batch.done.cancelled():
             return
         if isinstance(outcome, Exception):
-            self._failure = self._failure or outcome
-            batch.done.set_exception(outcome)
             if self._interceptors is not None:
                 self._interceptors.done(_info(batch), -1, outcome)
+            batch.fail(outcome)
+            self._note_failed(batch)
             if self._stop_on_failure:
                 self._stop(outcome)
         else:
@@ -356,6 +381,18 @@ class Sender:
                 None if isinstance(outcome, Exception) else batch.metadata(index, outcome),
                 outcome if isinstance(outcome, Exception) else None,
             )
+
+    def _note_failed(self, batch: Batch) -> None:
+        """Keeps it for `flush`: what somebody is told of meanwhile isn't reported again."""
+        if len(self._failed) == _FAILED_MAX:
+            self._failed = [each for each in self._failed if each.untold]
+        if len(self._failed) < _FAILED_MAX:
+            self._failed.append(batch)
+
+    def _first_failure(self) -> BaseException | None:
+        """The first error that nobody has been told of since this was last asked."""
+        failed, self._failed = self._failed, []
+        return next((each.done.exception() for each in failed if each.untold), None)
 
     def _stop(self, error: Exception) -> None:
         """Lets nothing more be sent, and fails what waits; what is in flight is still answered."""

@@ -10,6 +10,9 @@ from kraftpy.protocol.records import Header
 K = TypeVar("K")
 V = TypeVar("V")
 
+# Upper bounds: of a record's own fields, which are length, attributes, deltas, key and value
+# lengths; and of a header's.
+_RECORD_OVERHEAD = 21
 _HEADER_OVERHEAD = 10
 
 
@@ -37,7 +40,15 @@ def serialized(
     return value  # type: ignore[return-value]
 
 
-def headers_size(headers: Sequence[Header], topic: str) -> int:
+def record_size(
+    key: bytes | None, value: bytes | None, headers: Sequence[Header], topic: str
+) -> int:
+    """An upper bound of the bytes that a record takes."""
+    size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    return size + _headers_size(headers, topic) if headers else size
+
+
+def _headers_size(headers: Sequence[Header], topic: str) -> int:
     """An upper bound of the bytes that headers take."""
     if isinstance(headers, Mapping):
         raise TypeError(

@@ -9,7 +9,8 @@ Rules:
 * Aborting drops what wasn't sent, waits for what is under way, and then tells the coordinator: so
   nothing of the transaction is written behind its end.
 * A batch keeps its sequence numbers for good: one that fails isn't sent under others, because only
-  a new epoch tells the copies of it that may come late from what is written instead.
+  a new epoch tells the copies of it that may come late from what is written instead. One that is
+  refused as too large at once has no copies: its halves have its numbers.
 * What is handed over is complete: all of it is acknowledged. Whoever ends it needs no producer.
 """
 
@@ -150,7 +151,8 @@ class TransactionalProducer(Producer[K, V]):
         with self._alone("begun"):
             await self._transactions.begin()
             self._claiming.clear()
-            self._stopped = self._failure = None
+            self._stopped = None
+            self._failed.clear()
             self._producer = self._state.producer
             self._produce_version = self._transactions.produce_version
 
@@ -199,7 +201,7 @@ class TransactionalProducer(Producer[K, V]):
         """
         self._state.check_open()
         with self._alone("committed"):
-            await self.flush()
+            await self._flush_all()
             await self._transactions.commit()
         for each in self._claiming:
             each.ledger.answered(each.dues, -1)
@@ -213,8 +215,13 @@ class TransactionalProducer(Producer[K, V]):
         """
         self._state.check_open()
         with self._alone("handed over"):
-            await self.flush()
+            await self._flush_all()
             return self._transactions.hand_over()
+
+    async def _flush_all(self) -> None:
+        """Raises what failed in the transaction, whoever has been told of it."""
+        await self.flush()
+        self._state.check_open()
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
@@ -233,7 +240,7 @@ class TransactionalProducer(Producer[K, V]):
             self._stop(TransactionAbortedError("the transaction was aborted"))
             self._wake.set()
             await self._idle.wait()
-        self._failure = None
+        self._failed.clear()
         await self._transactions.abort()
 
     async def close(self, *, flush: bool = True) -> None:

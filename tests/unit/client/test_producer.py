@@ -170,8 +170,7 @@ def test_after_a_lost_batch_numbers_begin_again_in_the_next_epoch() -> None:
         await (await producer.send("t", b"a"))
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
             await (await producer.send("t", b"b"))
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            await producer.flush()
+        await producer.flush()
         await (await producer.send("t", b"c"))
 
     produce(peer, work, idempotent=True)
@@ -221,8 +220,7 @@ def test_a_batch_on_retry_keeps_its_epoch_when_another_partition_starts_one() ->
             await lost
         await producer.send("t", b"next", partition=1)
         await kept
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            await producer.flush()
+        await producer.flush()
 
     produce(peer, work, linger_ms=50)
     assert [value for _, value in peer.written["t", 1]] == [b"kept", b"next"]
@@ -242,8 +240,7 @@ def test_a_producer_without_epochs_left_asks_for_a_new_id() -> None:
     async def work(producer: Producer) -> None:
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
             await producer.send_and_wait("t", b"a")
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            await producer.flush()
+        await producer.flush()
         await producer.send_and_wait("t", b"b")
 
     produce(peer, work)
@@ -268,8 +265,7 @@ def test_serializers_partitioner_and_callbacks() -> None:
         )
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
             await refused
-        with pytest.raises(KafkaError):
-            await producer.flush()
+        await producer.flush()
 
     codes = iter([0, 10])
     peer.answers[ApiKey.PRODUCE] = lambda request: peer.produce_response(
@@ -320,8 +316,7 @@ def test_nothing_is_sent_behind_a_failure_if_that_is_asked_for() -> None:
         for partition in (0, 1):
             with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
                 await producer.send("t", b"later", partition=partition)
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            await producer.flush()
+        await producer.flush()
 
     produce(peer, work, batch_size_bytes=100, stop_on_failure=True)
     assert len(peer.asked(ApiKey.PRODUCE)) == 1

@@ -82,8 +82,7 @@ def test_what_failed_is_told_beside_what_was_written() -> None:
         assert caught.value.__cause__ is results[1]
         expected = "1 of 3 records not written; the first of them, records[1] for topic 't'"
         assert str(caught.value).startswith(expected)
-        with pytest.raises(KafkaError):
-            await producer.flush()
+        await producer.flush()
 
     produce(peer, work)
 
