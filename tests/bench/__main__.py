@@ -38,6 +38,7 @@ import compileall
 import contextlib
 import functools
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -361,6 +362,8 @@ def asked(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = asked()
+    # What it has started is ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     if options.mode == "compare":
         print(figures.compare_table(*(figures.load_run(file) for file in options.files)))
         return 0
