@@ -8,6 +8,8 @@ Rules:
   (`reserve.message.value.range.fetch`), else for a moment: the last HOT_BYTES of them, as those who
   share a partition mostly read the same of it at the same time.
 * An entry goes when the slices that were served from it cover all hashes: nobody is expected again.
+  What is noted of them counts, too, and is forgotten where it has more than SERVED_MAX bounds: so
+  many gaps the members of a group don't leave, but anybody may ask for.
 * A batch is known by its partition and its header, which has its first offset and its checksum. So
   what is there after a log was cut, compacted, or made anew is another batch, and nothing has to be
   taken back. What comes behind it is known as long as nothing is taken from its file.
@@ -23,7 +25,13 @@ from kraftpy.protocol.key_index import RECORD_BYTES, BatchCutter, KeyIndex, KeyR
 from kraftpy.protocol.record_batch import COMPRESSION_MASK, LENGTH_END, BatchHeader
 
 ENTRY_BYTES: Final = 1400
-"""What an entry takes besides its records, about."""
+"""What an entry takes besides its records, about, with SERVED_STEP bounds of what was served."""
+
+BOUND_BYTES: Final = 44
+"""What each takes that is more: a number and a place in a list."""
+
+SERVED_STEP: Final = 8
+SERVED_MAX: Final = 256
 
 HOT_BYTES: Final = 32 << 20
 """What is kept of records where no topic asks for it."""
@@ -41,7 +49,6 @@ class FilterEntry:
     """What is known of one batch: its index and, if they are kept, its checked records."""
 
     __slots__ = (
-        "_served",
         "batch_bytes",
         "compressed",
         "cutter",
@@ -50,6 +57,8 @@ class FilterEntry:
         "kept_bytes",
         "last_offset",
         "records",
+        "served",
+        "served_room",
     )
 
     def __init__(self, header: BatchHeader, index: KeyIndex) -> None:
@@ -63,21 +72,15 @@ class FilterEntry:
         """What these take."""
         self.following: tuple[int, BatchKey] | None = None
         """What comes behind it in its file, of which the number is the version."""
-        # Where hashes that have been served begin, where they end, and so on.
-        self._served: list[int] = []
+        self.served: list[int] = []
+        """Where hashes that have been served begin, where they end, and so on."""
+        self.served_room = SERVED_STEP
+        """How many of these bounds are counted."""
 
     @property
     def size_bytes(self) -> int:
-        return ENTRY_BYTES + RECORD_BYTES * len(self.index) + self.kept_bytes
-
-    def serve(self, ranges: KeyRanges) -> bool:
-        """Notes that these slices have been served; whether all are by now."""
-        served = self._served
-        for low, high in ranges:
-            first, end = bisect_left(served, low), bisect_right(served, high + 1)
-            # At an odd place what has been served goes on.
-            served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
-        return served == _ALL_HASHES
+        more = BOUND_BYTES * (self.served_room - SERVED_STEP)
+        return ENTRY_BYTES + RECORD_BYTES * len(self.index) + self.kept_bytes + more
 
 
 class FilterCache:
@@ -124,6 +127,27 @@ class FilterCache:
             while self._hot_bytes > HOT_BYTES:
                 self._cool(next(iter(self._hot)))
         self._take(size_bytes)
+
+    def serve(self, key: BatchKey, entry: FilterEntry, ranges: KeyRanges) -> None:
+        """Notes that these slices of a batch have been served; its entry goes when all are."""
+        served = entry.served
+        for low, high in ranges:
+            first, end = bisect_left(served, low), bisect_right(served, high + 1)
+            # At an odd place what has been served goes on.
+            served[first:end] = ([] if first & 1 else [low]) + ([] if end & 1 else [high + 1])
+        if served == _ALL_HASHES:
+            self.discard(key)
+        elif len(served) > entry.served_room:
+            self._make_room(key, entry)
+
+    def _make_room(self, key: BatchKey, entry: FilterEntry) -> None:
+        """Counts the bounds that have come, or forgets them."""
+        if len(entry.served) > SERVED_MAX:
+            entry.served.clear()
+        elif self._entries.get(key) is entry:
+            before = entry.size_bytes
+            entry.served_room = -(-len(entry.served) // SERVED_STEP) * SERVED_STEP
+            self._take(entry.size_bytes - before)
 
     def discard(self, key: BatchKey) -> None:
         self._cool(key)

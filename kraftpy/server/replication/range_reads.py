@@ -255,8 +255,8 @@ class RangeReads:
                 else:
                     read.add_whole(FileSlice(piece.file, piece.position + at, size))
                     numbers.whole += 1
-            if entry is not None and entry.serve(ranges):
-                cache.discard(key)
+            if entry is not None:
+                cache.serve(key, entry, ranges)
             previous = entry
             numbers.scanned_bytes += size
             read.scanned_bytes += size

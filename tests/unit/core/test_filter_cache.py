@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.core.filter_cache import (
+    BOUND_BYTES,
     ENTRY_BYTES,
     HOT_BYTES,
     RECORD_OBJECT_BYTES,
+    SERVED_MAX,
+    SERVED_STEP,
     BatchKey,
     FilterCache,
     FilterEntry,
@@ -35,8 +38,8 @@ def key(number: int) -> BatchKey:
 def serve(cache: FilterCache, number: int, ranges: KeyRanges) -> None:
     """As who reads does."""
     entry = cache.get(key(number))
-    if entry is not None and entry.serve(ranges):
-        cache.discard(key(number))
+    if entry is not None:
+        cache.serve(key(number), entry, ranges)
 
 
 def entry(records: int) -> FilterEntry:
@@ -166,11 +169,54 @@ def test_it_takes_what_it_says() -> None:
             if number % 2:
                 records = [b"%0100d" % each for each in range(500)]
                 cache.hold(its_key, records, lasting=False)
-            for lane in range(8):
-                made.serve(((lane, lane),))
-            made.following = number << 32, its_key
+            for lane in range(SERVED_STEP // 2):
+                cache.serve(its_key, made, ((lane << 50, lane << 50),))
+            behind = (number + 1000).to_bytes(RECORD_BATCH_OVERHEAD, "big")
+            made.following = number << 32, (b"t" * 16, 0, behind)
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert taken <= cache.used_bytes
     assert taken >= 0.9 * 200 * 500 * 16
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="measures its objects")
+def test_what_is_noted_of_slices_counts_and_has_a_limit() -> None:
+    cache = FilterCache(1 << 30)
+    for number in range(100):
+        cache.put(key(number), entry(1))
+    before = cache.used_bytes
+    keys = [key(number) for number in range(100)]
+    tracemalloc.start()
+    try:
+        for number, its_key in enumerate(keys):
+            made = cache.get(its_key)
+            assert made is not None
+            for lane in range(number, SERVED_MAX // 2):
+                cache.serve(its_key, made, ((lane << 50, lane << 50),))
+            assert len(made.served) == SERVED_MAX - 2 * number
+            del made
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * taken <= cache.used_bytes - before <= 1.3 * taken
+    most = BOUND_BYTES * (SERVED_MAX - SERVED_STEP)
+    for lane in range(10_000):
+        serve(cache, 99, ((lane << 40, lane << 40),))
+        made = cache.get(key(99))
+        assert made is not None
+        assert len(made.served) <= SERVED_MAX
+        assert made.size_bytes <= ENTRY_BYTES + 16 + most
+    for number in range(100):
+        cache.discard(key(number))
+    assert cache.used_bytes == 0
+
+
+def test_what_is_noted_of_slices_finds_its_place_or_goes() -> None:
+    cache = FilterCache(2 * (ENTRY_BYTES + 16) + 100)
+    for number in range(2):
+        cache.put(key(number), entry(1))
+    for lane in range(SERVED_STEP):
+        serve(cache, 1, ((lane << 50, lane << 50),))
+    assert [cache.get(key(number)) is not None for number in range(2)] == [False, True]
+    assert cache.used_bytes == ENTRY_BYTES + 16 + BOUND_BYTES * SERVED_STEP
