@@ -156,8 +156,7 @@ class Claiming:
 
     def _tell_full(self, key: Key) -> None:
         """The group's members wait until what holds its offset back is done."""
-        coverage = self._claims.coverage(key)
-        count = 0 if coverage is None else coverage.count
+        count = self._claims.ranges_at(key)
         is_one = count >= self._config.individual_commit_max_ranges
         group_id, topic, partition = key
         reason = f"{topic}-{partition} has {count} ranges above its offset"

@@ -300,7 +300,8 @@ class TransactionalCommits:
     def unstable(self, group_id: str, asker: str | None = None) -> set[Place]:
         """Where open transactions have committed offsets of the group, or are about to.
 
-        Or have claimed something, but for what is none of the asker's.
+        Or have claimed something, but for what is none of the asker's. Nor is the offset that of
+        before where what they have claimed counts and has to move it.
         """
         in_flight = {
             (record.topic, record.partition)
@@ -309,6 +310,8 @@ class TransactionalCommits:
             for record in write.records
         }
         unstable = in_flight.union(self._pending.places_of(group_id))
+        if asker is None:
+            unstable.update(key[1:] for key in self._claims.mending(group_id))
         for (_, topic, partition), slices in self._claims.pending_slices(group_id).items():
             mine = self._slices_of(group_id, asker, topic, partition)
             if any(low <= high_ and low_ <= high for low, high in slices for low_, high_ in mine):

@@ -61,9 +61,9 @@ from kraftpy.core.groups.individual.plan import (
     short_plan,
 )
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
-from kraftpy.core.groups.individual.tombstones import Turns, next_of
+from kraftpy.core.groups.individual.tombstones import next_of
 from kraftpy.core.groups.offsets import OffsetMap
-from kraftpy.core.groups.pending_offsets import TransactionalOffsets, TransactionEnds
+from kraftpy.core.groups.pending_offsets import TransactionEnds
 from kraftpy.core.groups.records import OffsetRecord
 from kraftpy.core.groups.timers import TimerQueue
 from kraftpy.protocol.errors import ErrorCode
@@ -83,8 +83,7 @@ class Claims(KnownClaims):
         ranges_max: int,
         timers: TimerQueue,
     ) -> None:
-        super().__init__(offsets, outbox, memory, ranges_max)
-        self._turns = Turns(timers)
+        super().__init__(offsets, outbox, memory, ranges_max, timers)
         # Where each producer has claims pending.
         self._producers: dict[int, dict[Key, None]] = {}
         self._kept_bytes = 0
@@ -244,23 +243,13 @@ class Claims(KnownClaims):
                 entries.append(jobs.popleft())  # type: ignore[arg-type]
             if not entries and not (mends and self._has_to_mend(key, place)):
                 break
-            if not entries and not has_turn and len(place.stale) > FEW_RECORDS:
+            if not entries and not has_turn and place.mends_in_turns:
                 self._turns.wait(key, now_ms)
                 return
             if self._write(key, place, entries, now_ms):
                 return
         if not place:
             self._forget(key, place)
-
-    def _is_busy(self, key: Key) -> bool:
-        """Whether a record of this place is in flight, but for those of transactions."""
-        for write in self._out.in_flight(key[0]):
-            if isinstance(write.records, TransactionalOffsets):
-                continue
-            for record in write.records:
-                if isinstance(record, OffsetRecord | ClaimRecord) and record[:3] == key:
-                    return True
-        return False
 
     def _has_to_mend(self, key: Key, place: Place) -> bool:
         if place.stale or place.pending.spent or place.pending.ended:
@@ -292,7 +281,7 @@ class Claims(KnownClaims):
             self._memory.room_bytes - new_bytes,
             self._memory.hole_room_bytes - new_bytes,
         )
-        ended = place.pending.ended
+        ended = place.pending.next_ended()
         if ended:
             plan.take(
                 (Claim(*key, state.last), state.leader_epoch) for (key, _), state in ended.items()
@@ -312,11 +301,7 @@ class Claims(KnownClaims):
             writes += 1
         records = plan.records(key, now_ms)
         if ended or place.pending.spent:
-            passed = [each for each in ended if place.is_passed(before, each)]
-            records += [
-                ClaimRecord(*key, *claim_key, None, transaction)
-                for claim_key, transaction in [*place.pending.spent, *passed]
-            ]
+            records += place.needless_in(key, ended, before)
         for batch in (records,) if len(records) == 1 else batches(records):
             waits.write(self._out, batch, key[0], TWIN)
             writes += 1

@@ -10,9 +10,12 @@ from kraftpy.core.groups.individual.memory import ClaimMemory
 from kraftpy.core.groups.individual.pending import TransactionalClaims
 from kraftpy.core.groups.individual.places import ClaimsLog, Place, Standing
 from kraftpy.core.groups.individual.plan import Key
+from kraftpy.core.groups.individual.records import ClaimRecord
+from kraftpy.core.groups.individual.tombstones import Turns
 from kraftpy.core.groups.offsets import OffsetMap
 from kraftpy.core.groups.pending_offsets import TransactionalOffsets
 from kraftpy.core.groups.records import NO_TIMESTAMP, OffsetRecord
+from kraftpy.core.groups.timers import TimerQueue
 from kraftpy.protocol.errors import ErrorCode
 
 # Each commit asks for it, and looking a member up in its enumeration takes several times as long.
@@ -23,12 +26,18 @@ class KnownClaims:
     """The claims of the groups of one partition of the offsets topic, as they are."""
 
     def __init__(
-        self, offsets: OffsetMap, outbox: Outbox, memory: ClaimMemory, ranges_max: int
+        self,
+        offsets: OffsetMap,
+        outbox: Outbox,
+        memory: ClaimMemory,
+        ranges_max: int,
+        timers: TimerQueue,
     ) -> None:
         self._offsets = offsets
         self._out = outbox
         self._memory = memory
         self._ranges_max = ranges_max
+        self._turns = Turns(timers)
         self.places: dict[str, dict[Key, Place]] = {}
         """By group; empty where nobody claims anything, so that others needn't look further."""
         self.pending_count = 0
@@ -66,6 +75,11 @@ class KnownClaims:
             found.discard_below(self.stable_offset(key))
         return found if found.count else None
 
+    def ranges_at(self, key: Key) -> int:
+        """How many ranges there are above the stable offset, those of transactions included."""
+        place = self.places.get(key[0], {}).get(key)
+        return 0 if place is None else place.coverage.count + place.pending.count
+
     def count_answer(self, error: ErrorCode) -> None:
         """Counts what became of what a request has claimed of a partition."""
         self._memory.answers[error] += 1
@@ -73,8 +87,8 @@ class KnownClaims:
     def standing(self, group_id: str) -> Iterator[Standing]:
         """Where the group has ranges above its offset; anything may change meanwhile."""
         is_full = self._memory.room_bytes <= 0
-        for key, place in list(self.places.get(group_id, {}).items()):
-            count = place.coverage.count + place.pending.count
+        for key in self.keys_of(group_id):
+            count = self.ranges_at(key)
             committed = self._offsets.get(*key) if count else None
             if committed is not None:
                 stalled = is_full or count >= self._ranges_max
@@ -89,13 +103,31 @@ class KnownClaims:
         """Of which hashes open transactions have claimed something, or are about to."""
         found: dict[Key, set[tuple[int, int]]] = {}
         for key, place in self.places.get(group_id, {}).items():
-            for claim in place.pending:
-                found.setdefault(key, set()).add(claim[:2])
+            if place.pending.slices:
+                found[key] = set(place.pending.slices)
         for write in self._out.in_flight(group_id):
             if isinstance(write.records, TransactionalClaims):
                 for record in write.records:
                     found.setdefault(record[:3], set()).add((record.low, record.high))
         return found
+
+    def mending(self, group_id: str) -> list[Key]:
+        """Where the stable offset may be about to follow what a transaction has claimed."""
+        return [
+            key
+            for key, place in self.places.get(group_id, {}).items()
+            if place.pending.ended and (key in self._turns or self._is_busy(key))
+        ]
+
+    def _is_busy(self, key: Key) -> bool:
+        """Whether a record of this place is in flight, but for those of transactions."""
+        for write in self._out.in_flight(key[0]):
+            if isinstance(write.records, TransactionalOffsets):
+                continue
+            for record in write.records:
+                if isinstance(record, OffsetRecord | ClaimRecord) and record[:3] == key:
+                    return True
+        return False
 
     def commit_timestamp_ms(self, key: Key) -> int:
         """When something was claimed here last; -1 if nothing is."""

@@ -9,18 +9,22 @@ Rules:
   the transaction's own records follow. A crash between leaves both, which says the same.
 * A record's key has the transaction in it. One of several with the same key has the greatest last
   offset: what was answered never shrinks.
+* Of very many that count, so many are written anew at a time (`TOGETHER`), and so many tombstones.
 * Who resets a group's offset drops what is pending as well, by tombstones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Final, overload
 
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey
 from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
 
+TOGETHER: Final = 500
 LogKey = tuple[ClaimKey, Transaction]
 """By what the log knows a transaction's claim."""
 
@@ -69,10 +73,12 @@ class PendingClaims:
     say nothing any more.
     """
 
-    __slots__ = ("_open", "count", "ended", "spent")
+    __slots__ = ("_open", "_slices", "count", "ended", "spent")
 
     def __init__(self) -> None:
         self._open: dict[int, dict[LogKey, ClaimState]] = {}
+        # Those of open transactions, if they are known.
+        self._slices: set[tuple[int, int]] | None = set()
         self.ended: dict[LogKey, ClaimState] = {}
         self.spent: dict[LogKey, None] = {}
         self.count = 0
@@ -92,12 +98,32 @@ class PendingClaims:
             for (key, _), state in claims.items():
                 yield Claim(*key, state.last)
 
+    @property
+    def slices(self) -> AbstractSet[tuple[int, int]]:
+        """Of which hashes open transactions have claimed something."""
+        if self._slices is None:
+            self._slices = {key[:2] for claims in self._open.values() for key, _ in claims}
+        return self._slices
+
     def log_keys(self) -> Iterator[LogKey]:
         """Those of all that the log has of transactions."""
         for claims in self._open.values():
             yield from claims
         yield from self.ended
         yield from self.spent
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it takes several writes until nothing is ended or spent."""
+        return len(self.ended) + len(self.spent) > TOGETHER
+
+    def next_ended(self) -> dict[LogKey, ClaimState]:
+        """The first ones of those that are ended."""
+        return dict(islice(self.ended.items(), TOGETHER))
+
+    def next_spent(self) -> list[LogKey]:
+        """The first keys that say nothing any more."""
+        return list(islice(self.spent, TOGETHER))
 
     def get(self, key: LogKey) -> ClaimState | None:
         """An open transaction's claim."""
@@ -110,6 +136,8 @@ class PendingClaims:
         self.count += known is None
         if known is None or known.last < state.last:
             claims[key] = state
+        if self._slices is not None:
+            self._slices.add(key[0][:2])
 
     def remove(self, key: LogKey) -> None:
         """Its tombstone is in the log."""
@@ -118,12 +146,14 @@ class PendingClaims:
         claims = self._open.get(key[1][0])
         if claims is not None and claims.pop(key, None) is not None:
             self.count -= 1
+            self._slices = None
             if not claims:
                 del self._open[key[1][0]]
 
     def end(self, producer_id: int, topic_id: bytes, *, committed: bool) -> None:
         """The producer's transaction has ended; what it claimed of another topic says nothing."""
         claims = self._open.pop(producer_id, {})
+        self._slices = None
         if not committed:
             self.count -= len(claims)
             return
@@ -136,6 +166,7 @@ class PendingClaims:
 
     def void(self, topic_id: bytes) -> None:
         """The topic has this id now: what was claimed of one before says nothing."""
+        self._slices = None
         for claims in (self.ended, *self._open.values()):
             for key in [key for key, state in claims.items() if state.topic_id != topic_id]:
                 del claims[key]

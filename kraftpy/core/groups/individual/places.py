@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from kraftpy.core.groups.individual.claim_runs import ClaimRun
 from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import PLACE_BYTES, STALE_BYTES
 from kraftpy.core.groups.individual.pending import LogKey, PendingClaims
-from kraftpy.core.groups.individual.plan import Entry, Key
+from kraftpy.core.groups.individual.plan import FEW_RECORDS, Entry, Key
+from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState
 from kraftpy.core.groups.records import NO_TIMESTAMP
 from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import ErrorCode
@@ -117,8 +118,20 @@ class Place:
         pending = self.pending
         return self.coverage.count + len(self.stale) + pending.count + len(pending.spent)
 
-    def is_passed(self, stable: int, key: LogKey) -> bool:
-        """Whether what is committed says what a transaction's record does."""
+    @property
+    def mends_in_turns(self) -> bool:
+        """Whether others are served between what is to be written for nobody."""
+        return len(self.stale) > FEW_RECORDS or self.pending.has_many
+
+    def needless_in(
+        self, key: Key, ended: Mapping[LogKey, ClaimState], stable: int
+    ) -> list[ClaimRecord]:
+        """Tombstones of transactions' records which what is committed says, or that say nothing."""
+        passed = [each for each in ended if self._is_passed(stable, each)]
+        needless = [*self.pending.next_spent(), *passed]
+        return [ClaimRecord(*key, *each, None, transaction) for each, transaction in needless]
+
+    def _is_passed(self, stable: int, key: LogKey) -> bool:
         last = self.pending.ended[key].last
         low, high, first = key[0]
         return last < stable or (
@@ -145,7 +158,7 @@ class Place:
 
     def known(self, *, pending: bool) -> Coverage:
         """What counts, and with `pending` what open transactions have claimed, too."""
-        if not self.pending.count:
+        if not (self.pending.count if pending else self.pending.ended):
             return self.coverage
         more = [
             (Claim(*key, state.last), state.leader_epoch)

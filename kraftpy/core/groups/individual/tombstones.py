@@ -24,12 +24,15 @@ _WAIT_MS = 1
 
 
 class Turns:
-    """Who has tombstones to write: drops, and places with stale keys. First come, first served."""
+    """Who has very much to write: drops, and places to mend. First come, first served."""
 
     def __init__(self, timers: TimerQueue) -> None:
         self._timers = timers
         self._timer = Timer(TimerKind.TOMBSTONES, "")
         self._waiting: dict[Drop | Key, None] = {}
+
+    def __contains__(self, who: Drop | Key) -> bool:
+        return who in self._waiting
 
     def wait(self, who: Drop | Key, now_ms: int) -> None:
         """Gives it a turn behind those who wait already."""
