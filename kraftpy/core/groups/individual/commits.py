@@ -430,13 +430,16 @@ class Claims(KnownClaims):
             place = places[key] = self._place(key)
             if transaction is not None:
                 place.pending.remove(((low, high, first), transaction))
+                if place.held is not None:
+                    place.pending.forget_covered()
             elif state is not None:
                 self._put(key, place, Claim(low, high, first, state.last), state)
                 continue
             else:
                 claim_key = low, high, first
                 place.stale.pop(claim_key, None)
-                place.coverage.remove(claim_key)
+                if place.coverage.remove(claim_key):
+                    place.pending.forget_covered()
             if not place:
                 self._count(key, place)
         for key, place in places.items():
@@ -480,11 +483,14 @@ class Claims(KnownClaims):
             self._void(key, place, state.topic_id)
         if claim.last < self._stable(key, place):
             # With the next one it would be one range: the tombstone of this one would end both.
-            place.coverage.remove(claim_key)
+            if place.coverage.remove(claim_key):
+                place.pending.forget_covered()
             place.stale[claim_key] = None
             return
         place.stale.pop(claim_key, None)
         growth = place.coverage.put(claim, state.leader_epoch)
+        if growth is None:  # It may be less than was claimed before.
+            place.pending.forget_covered()
         place.commit_timestamp_ms = max(place.commit_timestamp_ms, state.commit_timestamp_ms)
         # Tombstones follow, unless a crash came between; until then the log has these keys.
         for first in growth.merged if growth is not None else ():
@@ -506,8 +512,13 @@ class Claims(KnownClaims):
         for key in keys:
             place = self.places.get(key[0], {}).get(key)
             if place is not None:
-                place.stable = None
-                gone = place.coverage.discard_below(self._stable(key, place))
+                before, place.stable = place.stable, None
+                stable = self._stable(key, place)
+                if before is None or stable < before:
+                    place.pending.forget_covered()
+                else:
+                    place.pending.passed(stable)
+                gone = place.coverage.discard_below(stable)
                 place.is_settled = False
                 place.stale.update(dict.fromkeys(gone))
                 self._count(key, place, forget=False)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from kraftpy.core.groups.individual.memory import RANGE_BYTES, SLICE_BYTES
 from kraftpy.core.groups.individual.ranges import EpochRanges, Growth
@@ -220,9 +221,12 @@ class Coverage:
 
     # -- the stable offset
 
-    def stable_from(self, offset: int) -> int:
-        """The lowest offset from this one on that isn't claimed for all hashes."""
+    def stable_from(self, offset: int, *others: Coverage) -> int:
+        """The lowest offset from this one on that isn't claimed for all hashes, here or there."""
         slices = sorted(self._slices.items())
+        if others:
+            slices += [each for other in others for each in other._slices.items()]
+            slices.sort(key=itemgetter(0))
         expected, tiled = 0, True
         for (low, high), _ in slices:
             if low > expected:

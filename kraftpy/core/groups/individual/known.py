@@ -70,7 +70,7 @@ class KnownClaims:
         place = self.places.get(key[0], {}).get(key)
         if place is None:
             return None
-        found = place.known(pending=False)
+        found = place.known()
         if found is not place.coverage:
             found.discard_below(self.stable_offset(key))
         return found if found.count else None
@@ -94,10 +94,13 @@ class KnownClaims:
                 stalled = is_full or count >= self._ranges_max
                 yield Standing(key[1], committed.commit_timestamp_ms, stalled)
 
-    def progress(self, key: Key) -> Coverage:
-        """The same with what open transactions have claimed; not to be changed."""
+    def reached(self, key: Key, more: Coverage) -> int:
+        """The first offset that isn't done, claimed in an open transaction, or here."""
+        stable = self.stable_offset(key)
         place = self.places.get(key[0], {}).get(key)
-        return Coverage() if place is None else place.known(pending=True)
+        if place is None:
+            return more.stable_from(stable)
+        return place.coverage.stable_from(stable, place.pending.covered, more)
 
     def pending_slices(self, group_id: str) -> dict[Key, set[tuple[int, int]]]:
         """Of which hashes open transactions have claimed something, or are about to."""

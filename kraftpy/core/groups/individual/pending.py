@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final, overload
 
-from kraftpy.core.groups.individual.coverage import Claim, ClaimKey
+from kraftpy.core.groups.individual.coverage import Claim, ClaimKey, Coverage
 from kraftpy.core.groups.individual.memory import PENDING_CLAIM_BYTES
 from kraftpy.core.groups.individual.records import ClaimRecord, ClaimState, Transaction
 
@@ -73,12 +73,15 @@ class PendingClaims:
     say nothing any more.
     """
 
-    __slots__ = ("_open", "_slices", "count", "ended", "spent")
+    __slots__ = ("_covered", "_open", "_slices", "count", "ended", "spent")
 
     def __init__(self) -> None:
         self._open: dict[int, dict[LogKey, ClaimState]] = {}
         # Those of open transactions, if they are known.
         self._slices: set[tuple[int, int]] | None = set()
+        # What is claimed, since somebody asked for it. What has gone may be in it for as long as
+        # it is done all the same.
+        self._covered: Coverage | None = None
         self.ended: dict[LogKey, ClaimState] = {}
         self.spent: dict[LogKey, None] = {}
         self.count = 0
@@ -104,6 +107,24 @@ class PendingClaims:
         if self._slices is None:
             self._slices = {key[:2] for claims in self._open.values() for key, _ in claims}
         return self._slices
+
+    @property
+    def covered(self) -> Coverage:
+        """What is claimed, pending or ended; not to be changed."""
+        if self._covered is None:
+            claims = [(claim, -1) for claim in self]
+            claims += [(Claim(*key, state.last), -1) for (key, _), state in self.ended.items()]
+            self._covered = Coverage().joined(claims)
+        return self._covered
+
+    def forget_covered(self) -> None:
+        """Something that was done may not be any more."""
+        self._covered = None
+
+    def passed(self, stable: int) -> None:
+        """The stable offset is there: what lies below needn't be kept."""
+        if self._covered is not None:
+            self._covered.discard_below(stable)
 
     def log_keys(self) -> Iterator[LogKey]:
         """Those of all that the log has of transactions."""
@@ -138,6 +159,8 @@ class PendingClaims:
             claims[key] = state
         if self._slices is not None:
             self._slices.add(key[0][:2])
+        if self._covered is not None:
+            self._covered.add(Claim(*key[0], state.last))
 
     def remove(self, key: LogKey) -> None:
         """Its tombstone is in the log."""
@@ -146,7 +169,7 @@ class PendingClaims:
         claims = self._open.get(key[1][0])
         if claims is not None and claims.pop(key, None) is not None:
             self.count -= 1
-            self._slices = None
+            self._slices = self._covered = None
             if not claims:
                 del self._open[key[1][0]]
 
@@ -156,6 +179,7 @@ class PendingClaims:
         self._slices = None
         if not committed:
             self.count -= len(claims)
+            self._covered = None
             return
         for key, state in claims.items():
             if state.topic_id == topic_id:
@@ -163,10 +187,11 @@ class PendingClaims:
             else:
                 self.spent[key] = None
                 self.count -= 1
+                self._covered = None
 
     def void(self, topic_id: bytes) -> None:
         """The topic has this id now: what was claimed of one before says nothing."""
-        self._slices = None
+        self._slices = self._covered = None
         for claims in (self.ended, *self._open.values()):
             for key in [key for key, state in claims.items() if state.topic_id != topic_id]:
                 del claims[key]

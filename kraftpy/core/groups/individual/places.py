@@ -156,17 +156,14 @@ class Place:
         """What it takes besides what it has, unless that counts already."""
         return 0 if self.counted.size_bytes else _fixed_bytes(key)
 
-    def known(self, *, pending: bool) -> Coverage:
-        """What counts, and with `pending` what open transactions have claimed, too."""
-        if not (self.pending.count if pending else self.pending.ended):
+    def known(self) -> Coverage:
+        """What counts."""
+        if not self.pending.ended:
             return self.coverage
-        more = [
+        return self.coverage.joined(
             (Claim(*key, state.last), state.leader_epoch)
             for (key, _), state in self.pending.ended.items()
-        ]
-        if pending:
-            more += [(claim, -1) for claim in self.pending]
-        return self.coverage.joined(more)
+        )
 
     def extend(self, run: ClaimRun, stable: int) -> bool:
         """Takes in claims of one slice as they are in the log.

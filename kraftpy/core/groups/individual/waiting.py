@@ -70,8 +70,8 @@ class Waiting:
         self._timers = timers
         self.groups: dict[str, dict[object, Waiter]] = {}
         """By group, those of each that has any."""
-        # By group, what is committed, pending or waited with, as long as none of it may have gone.
-        self._known: dict[str, dict[Key, Coverage]] = {}
+        # By group, what those who wait are about to claim.
+        self._wanted: dict[str, dict[Key, Coverage]] = {}
 
     def wait(self, group_id: str, waiter: Waiter, deadline_ms: int) -> None:
         """Answers the waiter's token at once, or when it has waited."""
@@ -87,18 +87,17 @@ class Waiting:
         self.groups.setdefault(group_id, {})[waiter.token] = waiter
         waiter.timer = Timer(TimerKind.WAIT_FOR_STABLE, group_id)
         self._timers.set(waiter.timer, deadline_ms)
-        known = self._known.get(group_id, {})
+        wanted = self._wanted.get(group_id, {})
         for key, claims in waiter.claims.items():
-            if key in known:
+            if key in wanted:
                 for claim in claims:
-                    known[key].add(claim)
+                    wanted[key].add(claim)
         self._release(group_id)
         self.check(group_id)
 
     def look(self, group_id: str) -> None:
         """What is done of the group's records may be more now."""
         if group_id in self.groups:
-            self._known.pop(group_id, None)
             self._release(group_id)
 
     def _release(self, group_id: str) -> None:
@@ -110,15 +109,15 @@ class Waiting:
 
     def _reached(self, key: Key) -> int:
         """The first offset that isn't committed, pending or waited with."""
-        places = self._known.setdefault(key[0], {})
-        known = places.get(key)
-        if known is None:
-            known = places[key] = self._claims.progress(key).joined(
+        places = self._wanted.setdefault(key[0], {})
+        wanted = places.get(key)
+        if wanted is None:
+            wanted = places[key] = Coverage().joined(
                 (claim, -1)
                 for waiter in self.groups[key[0]].values()
                 for claim in waiter.claims.get(key, ())
             )
-        return known.stable_from(self._claims.stable_offset(key))
+        return self._claims.reached(key, wanted)
 
     def check(self, group_id: str) -> None:
         """The group's members may be others now."""
@@ -155,7 +154,7 @@ class Waiting:
     def _end(self, group_id: str, waiter: Waiter, error: ErrorCode | None) -> None:
         waiters = self.groups[group_id]
         del waiters[waiter.token]
-        self._known.pop(group_id, None)
+        self._wanted.pop(group_id, None)
         if not waiters:
             del self.groups[group_id]
         self._timers.cancel(waiter.timer)

@@ -15,6 +15,7 @@ from kraftpy.protocol.key_hash import hashes_of
 
 from .claims_driver import HIGH, KEY, LOW, ClaimsDriver, discard_from, ranges, sliced
 from .test_claims_of_members import FIRST, SECOND, Members
+from .test_reached import check_reached
 from .test_two_logs import OFFSETS, SLICES, Done, Story, crashes, done, nothing
 
 OK = ErrorCode.NONE
@@ -481,6 +482,7 @@ class TransactionStory(Story):
 
     def check(self) -> None:
         super().check()
+        check_reached(self.driver)
         if self.resets:
             return
         for driver in [self.driver, *crashes(self.driver)]:
