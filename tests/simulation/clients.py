@@ -77,6 +77,8 @@ class Producer(Client):
         self._leader: Broker | None = None
         self._tries = 0
         self._known = False
+        # What was answered last, which comes right before what is pending.
+        self._written: tuple[object, ...] = ()
 
     def start(self) -> None:
         world = self.world
@@ -139,10 +141,12 @@ class Producer(Client):
         if error is ErrorCode.NONE:
             self.pending.remove(sent)
             self._known = True
+            self._written = sent.values
             self.world.acknowledged += len(sent.values)
             self.world.invariants.was_acknowledged(self.name, base_offset, sent.values)
         elif error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self.pending.remove(sent)
+            self._written = sent.values
         elif tries == self._tries:
             if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and sent is self.pending[0]:
                 self._begin_anew(sent)
@@ -152,11 +156,15 @@ class Producer(Client):
         """The log lacks what was acknowledged before: only after a loss that is documented.
 
         Or what is sent again was written, and deleted before that was answered: a new leader has
-        only what came after it.
+        only what came after it. Or all that was answered is deleted: a leader that began behind it
+        doesn't know the producer, and takes what arrives first, be it a later batch (KIP-360).
         """
         invariants = self.world.invariants
         lost = any(value[0] == self.number for value in invariants.lost)  # type: ignore[index]
-        if not lost and not invariants.was_deleted(self.name, sent.values):
+        deleted = any(
+            invariants.was_deleted(self.name, each) for each in (sent.values, self._written)
+        )
+        if not lost and not deleted:
             invariants.fail(
                 f"producer {self.number} is told that {sent.values} of {self.name} is out of order"
             )
