@@ -157,7 +157,8 @@ class Claiming:
     def _tell_full(self, key: Key) -> None:
         """The group's members wait until what holds its offset back is done."""
         count = self._claims.ranges_at(key)
-        is_one = count >= self._config.individual_commit_max_ranges
+        more = sum(len(entry.claims) for entry, _ in self.entries if entry.key == key)
+        is_one = count + more > self._config.individual_commit_max_ranges
         group_id, topic, partition = key
         reason = f"{topic}-{partition} has {count} ranges above its offset"
         tell_refused(group_id, reason, MAX_RANGES if is_one else MAX_RANGES_BYTES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraftpy.core.groups.individual.pending import TOGETHER
 from kraftpy.core.groups.individual.places import TWIN
 from kraftpy.protocol.errors import ErrorCode
@@ -127,3 +129,13 @@ def test_what_fails_is_nothing_to_wait_for() -> None:
     driver.settle_all()
     assert driver.read() == 61
     assert driver.living_in() == set()
+
+
+def test_a_refusal_names_the_limit_that_was_met(caplog: pytest.LogCaptureFixture) -> None:
+    driver = ClaimsDriver(individual_commit_max_ranges=5)
+    driver.begin(40)
+    driver.claim_in(PRODUCER, ranges(*CLAIMED[:3]))
+    token = driver.claim_in(PRODUCER, ranges(*CLAIMED[3:6]))
+    assert driver.answer(token)[0] is ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+    assert "t-0 has 3 ranges above its offset" in caplog.text
+    assert "setting=individual.commit.max.ranges" in caplog.text
