@@ -234,8 +234,13 @@ def _walk(
                 end = start + size
         record = data[pos:end]
         pos = end
-        while record[at] >= 0x80:
+        if record[at] >= 0x80:
             at += 1
+            stop = at + 9
+            while record[at] >= 0x80:
+                at += 1
+                if at == stop:  # else a loop as long as the record holds up whoever indexes it
+                    raise InvalidBatch("a timestamp of more than 64 bits")
         at = delta_at = at + 1
         if record[at] >= 0x80:
             at = at + 1 if record[at + 1] < 0x80 else read_varint(record, at)[1] - 1

@@ -32,6 +32,7 @@ from kraftpy.protocol.records import (
     batch_data,
     build_batch,
     check_batch,
+    encode_varint,
     iter_records,
     read_batch_header,
 )
@@ -287,6 +288,31 @@ def test_bytes_behind_the_records_are_no_part_of_a_batch() -> None:
     header = read_batch_header(batch)
     with pytest.raises(InvalidBatch, match="1 bytes left"):
         key_index(header, batch_data(header, batch) + b"\0")
+
+
+@pytest.mark.parametrize("size", [11, 500_000])
+def test_a_timestamp_of_more_than_ten_bytes_is_none(size: int) -> None:
+    """Its bytes were counted one by one to its end, 20 ms for as much as is indexed at once."""
+    batch = build_batch([(NOW, b"k", b"v", [])])
+    data = batch_data(read_batch_header(batch), batch)
+    longer = bytes([data[1]]) + b"\x80" * (size - 1) + data[2:]
+    with pytest.raises(InvalidBatch, match="more than 64 bits"):
+        key_index(read_batch_header(batch), encode_varint(len(longer)) + longer)
+
+
+@pytest.mark.parametrize("late_ms", [63, 64, 8191, 8192, 1 << 20, 1 << 40, 2**63 - 1 - NOW])
+def test_timestamps_of_every_length(late_ms: int) -> None:
+    records: list[Any] = [
+        (NOW, b"a", b"v", []),
+        (NOW + late_ms, b"b", b"v", []),
+        (NOW, None, None, []),
+    ]
+    _, data, index = indexed(build_batch(records))
+    got = index.pieces(data, index.numbers(ALL))
+    assert b"".join(got) == data
+    for key in (b"a", b"b"):
+        (number,) = index.numbers(((key_hash(key, 0), key_hash(key, 0)),))
+        assert records[number][1] == key
 
 
 def test_a_batch_without_records_has_an_empty_index() -> None:
