@@ -261,8 +261,7 @@ class ReadableLog:
             for position, header in segment.batches_for_timestamp(timestamp, start):
                 if header.max_timestamp < timestamp:
                     continue
-                batch = self._read_batch(segment, position, header)
-                found = yield BatchToOpen(header, batch, timestamp, start)
+                found = yield _to_open(segment, position, header, timestamp, start)
                 if found is not None:
                     return TimestampOffset(*found, header.partition_leader_epoch)
         return None
@@ -287,8 +286,7 @@ class ReadableLog:
         if found is None:
             return None
         position, header = found
-        batch = self._read_batch(best, position, header)
-        record = yield BatchToOpen(header, batch, None, self.log_start_offset)
+        record = yield _to_open(best, position, header, None, self.log_start_offset)
         return None if record is None else TimestampOffset(*record, header.partition_leader_epoch)
 
     def earliest_offset(self) -> TimestampOffset:
@@ -312,37 +310,39 @@ class ReadableLog:
             NO_TIMESTAMP, upper_offset, self.leader_epochs.epoch_for(upper_offset)
         )
 
-    @staticmethod
-    def _read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
-        try:
-            data = FileSlice(segment.file, position, header.size_bytes).read()
-            check_batch(data)
-        except OSError as error:
-            raise storage_failure(f"can't read {segment} at {position}", error) from error
-        except DecodeError as error:
-            raise segment.corrupt(position, str(error)) from error
-        return data
-
 
 class BatchToOpen(NamedTuple):
-    """A batch in which a search by timestamp goes on, its checksum checked.
+    """A batch in which a search by timestamp goes on.
 
     It is sent the answer of `open`, or of the same elsewhere. Without `timestamp` the first record
     with the largest one is looked for.
     """
 
     header: BatchHeader
-    batch: bytes
+    segment: Segment
+    piece: FileSlice
     timestamp: int | None
     log_start_offset: int
 
-    def open(self, max_size_bytes: int) -> tuple[int, int] | None:
+    def read(self) -> bytes:
+        """The batch, its checksum checked. Raises KafkaError."""
+        try:
+            data = self.piece.read()
+            check_batch(data)
+        except OSError as error:
+            where = f"{self.segment} at {self.piece.position}"
+            raise storage_failure(f"can't read {where}", error) from error
+        except DecodeError as error:
+            raise self.segment.corrupt(self.piece.position, str(error)) from error
+        return data
+
+    def open(self, batch: bytes, max_size_bytes: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the record, None if it isn't here. Raises OversizedBatch."""
         try:
             if self.timestamp is None:
-                return max_timestamp_of(self.batch, max_size_bytes=max_size_bytes)
+                return max_timestamp_of(batch, max_size_bytes=max_size_bytes)
             return find_timestamp(
-                self.batch,
+                batch,
                 0,
                 self.timestamp,
                 min_offset=self.log_start_offset,
@@ -359,12 +359,23 @@ class BatchToOpen(NamedTuple):
         return self.header.max_timestamp, max(self.header.base_offset, self.log_start_offset)
 
 
+def _to_open(
+    segment: Segment, position: int, header: BatchHeader, timestamp: int | None, start: int
+) -> BatchToOpen:
+    """What is read later, though the segment may have left its log then. Raises KafkaError."""
+    try:
+        piece = FileSlice(segment.file, position, header.size_bytes)
+    except OSError as error:
+        raise storage_failure(f"can't read {segment} at {position}", error) from error
+    return BatchToOpen(header, segment, piece, timestamp, start)
+
+
 def _search(search: TimestampSearch) -> TimestampOffset | None:
     try:
         wanted = next(search)
         while True:
             try:
-                found_here = wanted.open(DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
+                found_here = wanted.open(wanted.read(), DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
             except OversizedBatch:
                 found_here = wanted.unopened
             wanted = search.send(found_here)

@@ -117,8 +117,7 @@ class ConvertedReads:
                         read.full = True
                         return
                     check_codec(header)
-                    batch = piece.read_part(at, size)
-                    messages, count = await self._convert(read, partition, header, batch)
+                    messages, count = await self._convert(read, partition, header, piece, at)
                     if self._is_full(read, len(messages), min_one):
                         read.full = True
                         return
@@ -143,13 +142,30 @@ class ConvertedReads:
         self._held_bytes += len(messages)
 
     async def _convert(
-        self, read: ConvertedRead, partition: Partition, header: BatchHeader, batch: bytes
+        self,
+        read: ConvertedRead,
+        partition: Partition,
+        header: BatchHeader,
+        piece: FileSlice,
+        at: int,
     ) -> tuple[bytes, int]:
-        """The message set of a batch, and how many messages. Raises DecodeError, KafkaError."""
+        """The message set of a batch, and how many messages.
+
+        Raises OSError, DecodeError, KafkaError.
+        """
+        size = header.size_bytes
         quick_bytes = _QUICK_BYTES_TO_COMPRESS.get(header.compression, _QUICK_BYTES)
-        if header.records_count <= _QUICK_RECORDS and opens_quickly(header, batch, quick_bytes):
-            check_batch(batch)
-            data = open_batch(header, batch, 0, max(quick_bytes, len(batch)))
-            return downconvert(header, data, read.magic, read.offset)
+        if header.records_count <= _QUICK_RECORDS and size <= quick_bytes:
+            batch = piece.read_part(at, size)
+            if opens_quickly(header, batch, quick_bytes):
+                check_batch(batch)
+                data = open_batch(header, batch, 0, max(quick_bytes, size))
+                return downconvert(header, data, read.magic, read.offset)
+            del batch  # it's read again when there is a place for it
         limit = max_uncompressed_bytes(partition.config.max_message_bytes)
-        return await self._opener.downconvert(batch, read.magic, read.offset, limit)
+
+        async def convert() -> tuple[bytes, int]:
+            part = piece.read_part(at, size)
+            return await self._opener.downconvert(part, read.magic, read.offset, limit)
+
+        return await self._opener.read_and_open(convert)

@@ -5,7 +5,9 @@ Rules that it keeps (docs/architecture.md, decisions 4 and 10):
 * What is opened on the event loop takes a millisecond or two; `record_policy` says what does.
 * The process starts with the first such batch and ends when none came for IDLE_S. One that dies in
   the middle is replaced, once; a batch that ends two of them is refused.
-* The bytes that wait count as request memory; who sent them sends nothing more meanwhile
+* Of batches that are read from logs for this, READ_MAX are in memory at a time, however many wait,
+  and what is sent is opened in between. Who waits may leave: its place is taken until it's done.
+* The bytes of others that wait count as request memory; who sent them sends nothing more meanwhile
   (`RequestContext.may_overlap`), so a connection has one request here at most.
 """
 
@@ -17,7 +19,8 @@ import json
 import logging
 import os
 import sys
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.key_index import RECORD_BYTES, KeyIndex, KeyRanges
@@ -27,7 +30,10 @@ from kraftpy.server.replication.opening_process import SIZES, Fields
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 30.0
+READ_MAX: Final = 4
 _TRIES: Final = 2
+
+T = TypeVar("T")
 
 
 class BatchOpener:
@@ -36,6 +42,7 @@ class BatchOpener:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._turn = asyncio.Lock()
+        self._places = asyncio.Semaphore(READ_MAX)
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._closed = False
@@ -44,6 +51,18 @@ class BatchOpener:
         """`record_rules.conform`; raises KafkaError for everything that may be wrong."""
         _, data = await self._ask({"conform": rules}, batch)
         return memoryview(bytearray(data))
+
+    async def read_and_open(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What comes of this, which reads a batch and has it opened here."""
+        await self._places.acquire()
+        working = self._loop.create_task(work())
+        working.add_done_callback(self._leave_place)
+        return await asyncio.shield(working)
+
+    def _leave_place(self, done: asyncio.Task[Any]) -> None:
+        self._places.release()
+        if not done.cancelled():
+            done.exception()  # it is for who waits, and that one may have left
 
     async def find_timestamp(
         self, batch: bytes, timestamp_ms: int, min_offset: int, max_size_bytes: int

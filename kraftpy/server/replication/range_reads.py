@@ -237,7 +237,7 @@ class RangeReads:
                 else:
                     taken = self._take_now(ranges, partition, key, entry, piece, at)
                 if taken is None:
-                    taken = await self._take_elsewhere(ranges, partition, piece.read_part(at, size))
+                    taken = await self._take_elsewhere(ranges, partition, piece, at, size)
             except DecodeError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from None
             except OSError as error:
@@ -278,19 +278,30 @@ class RangeReads:
         header = read_batch_header(key[2])
         if header.is_control or not header.records_count:
             return None, header
-        batch = piece.read_part(at, header.batch_length + LENGTH_END)
         try:
-            if header.records_count > _QUICK_TO_INDEX or not opens_quickly(
-                header, batch, _QUICK_BYTES
-            ):
-                return await self._entry(partition, key, header, batch), header
-            index, records = index_records(header, *_opened(header, batch))
+            if header.records_count <= _QUICK_TO_INDEX:
+                entry = self._index_here(partition, key, header, piece, at)
+                if entry is not None:
+                    return entry, header
+            return await self._entry(partition, key, header, piece, at), header
         except (DecodeError, KafkaError):  # it can't be opened
             return None, header
+
+    def _index_here(
+        self, partition: Partition, key: BatchKey, header: BatchHeader, piece: FileSlice, at: int
+    ) -> FilterEntry | None:
+        """What is found out of a batch at once; None if that takes long.
+
+        Raises OSError, DecodeError.
+        """
+        batch = piece.read_part(at, header.batch_length + LENGTH_END)
+        if not opens_quickly(header, batch, _QUICK_BYTES):
+            return None
+        index, records = index_records(header, *_opened(header, batch))
         entry = FilterEntry(header, index)
         self.cache.put(key, entry)
         self._hold(partition, key, records)
-        return entry, header
+        return entry
 
     def _take_now(
         self,
@@ -343,30 +354,40 @@ class RangeReads:
         return records
 
     async def _take_elsewhere(
-        self, ranges: KeyRanges, partition: Partition, batch: bytes
+        self, ranges: KeyRanges, partition: Partition, piece: FileSlice, at: int, size: int
     ) -> Part | Cut:
-        """The same of a batch that is cut in the process for that."""
+        """The same of a batch that is cut in the process for that. Raises OSError."""
         limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+
+        async def cut() -> bytes:
+            return await self._opener.cut(piece.read_part(at, size), ranges, limit)
+
         try:
-            return await self._opener.cut(batch, ranges, limit), b""
+            return await self._opener.read_and_open(cut), b""
         except KafkaError:  # it can't be opened
             return _WHOLE
 
     async def _entry(
-        self, partition: Partition, key: BatchKey, header: BatchHeader, batch: bytes
+        self, partition: Partition, key: BatchKey, header: BatchHeader, piece: FileSlice, at: int
     ) -> FilterEntry:
-        """What is found out of a batch elsewhere, once for all who ask. Raises KafkaError."""
+        """What is found out of a batch elsewhere, once for all who ask.
+
+        Raises OSError, KafkaError.
+        """
         waiting = self._indexing.get(key)
         if waiting is None:
-            indexing = self._index_elsewhere(key, partition, header, batch)
+            indexing = self._opener.read_and_open(
+                partial(self._index_elsewhere, key, partition, header, piece, at)
+            )
             waiting = self._indexing[key] = asyncio.ensure_future(indexing)
             waiting.add_done_callback(partial(self._indexed, key))
         return await asyncio.shield(waiting)
 
     async def _index_elsewhere(
-        self, key: BatchKey, partition: Partition, header: BatchHeader, batch: bytes
+        self, key: BatchKey, partition: Partition, header: BatchHeader, piece: FileSlice, at: int
     ) -> FilterEntry:
         limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+        batch = piece.read_part(at, header.batch_length + LENGTH_END)
         index, data = await self._opener.key_index(batch, limit, HOT_BYTES)
         entry = FilterEntry(header, index)
         self.cache.put(key, entry)

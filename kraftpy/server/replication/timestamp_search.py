@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftpy.protocol.errors import KafkaError
@@ -35,14 +36,25 @@ async def finish_search(
 async def _open(
     to_open: BatchToOpen, partition: Partition, opener: BatchOpener
 ) -> tuple[int, int] | None:
-    header, batch, timestamp, log_start_offset = to_open
-    if opens_quickly(header, batch):
-        with contextlib.suppress(OversizedBatch):
-            return to_open.open(QUICK_BYTES)
+    if to_open.header.size_bytes <= QUICK_BYTES:
+        batch = to_open.read()
+        if opens_quickly(to_open.header, batch):
+            with contextlib.suppress(OversizedBatch):
+                return to_open.open(batch, QUICK_BYTES)
+        del batch  # it's read again when there is a place for it
     limit = max_uncompressed_bytes(partition.config.max_message_bytes)
+    return await opener.read_and_open(partial(_open_elsewhere, to_open, opener, limit))
+
+
+async def _open_elsewhere(
+    to_open: BatchToOpen, opener: BatchOpener, limit: int
+) -> tuple[int, int] | None:
+    batch = to_open.read()
     try:
-        if timestamp is None:
+        if to_open.timestamp is None:
             return await opener.max_timestamp_of(batch, limit)
-        return await opener.find_timestamp(batch, timestamp, log_start_offset, limit)
+        return await opener.find_timestamp(
+            batch, to_open.timestamp, to_open.log_start_offset, limit
+        )
     except KafkaError:
         return to_open.unopened
