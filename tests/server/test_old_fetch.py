@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.server.test_metrics import scrape
 from tests.server.test_opened_batches import helpers
 from tests.server.test_produce import batch
 from tests.server.test_transactions import Id
-from tests.server.wire import Wire, fetch, fetch_request, produce
+from tests.server.wire import Wire, fetch, fetch_request, produce, produce_request
 
 NewTopic = Callable[..., str]
 T0_MS = 1_700_000_000_000
@@ -79,6 +80,28 @@ def test_301_a_fetch_waits_for_messages(broker: Broker, wire: Wire, new_topic: N
     assert [record.value for record in iter_messages(bytes(data.records))] == [b"b" * 10, b"c" * 10]
     assert time.monotonic() - started < 15
     assert old_fetch(wire, topic, 3, 2, max_wait_ms=100)[1] == []
+
+
+def test_301_what_comes_to_many_partitions_at_once_is_within_the_limit(
+    broker: Broker, wire: Wire, new_topic: NewTopic
+) -> None:
+    topic, sent = new_topic(partitions=8), batch(b"a" * 1000)
+    request = fetch_request(topic, 0, max_wait_ms=20_000, max_bytes=2500)
+    partitions = request.topics[0].partitions
+    for index in range(1, 8):
+        partitions.append(copy(partitions[0]))
+        partitions[index].partition = index
+    wire.send(ApiKey.FETCH, 3, request)
+    with Wire(broker.host, broker.port) as beside:
+        assert beside.call(ApiKey.METADATA, 9, messages.MetadataRequest(topics=[])).brokers
+        sending = produce_request(topic, sent)
+        sending.topic_data[0].partition_data = [
+            messages.ProduceRequest.PartitionProduceData(index, sent) for index in range(8)
+        ]
+        beside.send(ApiKey.PRODUCE, 9, sending)
+        _, response = wire.receive(ApiKey.FETCH, 3)
+    found = [len(bytes(each.records or b"")) for each in response.responses[0].partitions]
+    assert 1000 < sum(found) <= 2500
 
 
 def test_301_a_fetch_waits_for_a_mebibyte_at_most(wire: Wire, new_topic: NewTopic) -> None:

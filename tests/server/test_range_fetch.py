@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import pytest
@@ -349,6 +350,28 @@ def test_a_fetch_waits_for_as_much_as_it_wants(
         _, response = wire.receive(ApiKey.FETCH, VERSION)
     got = {e.topic: [r.offset for r in sent(e.partitions[0])] for e in response.responses}
     assert got == {topic: [0, 4], plain: [0, 1]}
+
+
+def test_what_comes_to_many_partitions_at_once_is_within_the_limit(
+    broker: Broker, wire: Wire, shared: NewTopic
+) -> None:
+    topic, batch = shared(partitions=8), keyed(b"a", size=1000)
+    request = slice_request(topic, 0, ALL, max_wait_ms=LONG_MS, max_bytes=2500)
+    partitions = request.topics[0].partitions
+    for index in range(1, 8):
+        partitions.append(copy(partitions[0]))
+        partitions[index].partition = index
+    wire.send(ApiKey.FETCH, VERSION, request)
+    with Wire(broker.host, broker.port) as other, quickly():
+        assert other.call(ApiKey.METADATA, 9, messages.MetadataRequest(topics=[])).brokers
+        sending = produce_request(topic, batch)
+        sending.topic_data[0].partition_data = [
+            messages.ProduceRequest.PartitionProduceData(index, batch) for index in range(8)
+        ]
+        other.send(ApiKey.PRODUCE, 9, sending)
+        _, response = wire.receive(ApiKey.FETCH, VERSION)
+    found = [len(bytes(each.records or b"")) for each in response.responses[0].partitions]
+    assert 1000 < sum(found) <= 2500
 
 
 def test_a_fetch_whose_time_is_over_says_how_far_it_came(

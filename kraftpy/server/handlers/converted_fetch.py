@@ -59,11 +59,11 @@ class ConvertedFetch(OpeningFetch):
             if late:
                 return
             partition.numbers.reads += 1
-            limit = max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0)
             magic = int(self._ctx.api_version >= _FIRST_VERSION_OF_MAGIC_1)
-            read = self._reads[wanted.key] = ConvertedRead(magic, wanted.fetch_offset, limit)
+            read = self._reads[wanted.key] = ConvertedRead(magic, wanted.fetch_offset, 0)
         if not late:
             before = read.size_bytes
+            read.limit_bytes = self._limit_bytes(wanted, before)
             try:
                 await self._broker.replicas.converted_reads.go_on(
                     read, partition, min_one=self._size_bytes == before

@@ -4,6 +4,7 @@
 
 * A fetch that has come to the end waits there, goes on where it stopped when there is more, and is
   answered when something was for it or its time is over.
+* What is found of all partitions together, whenever it came, is within the client's limit.
 * After LOOK_MAX_S a fetch begins with no further partition if it has something to answer.
 """
 
@@ -130,6 +131,14 @@ class OpeningFetch(LongFetch):
             answer.error_code = failure.code
             answer.high_watermark = -1
             self._errors = True
+
+    def _limit_bytes(self, wanted: FetchPartition, found_bytes: int) -> int:
+        """How much there may be of a partition, of which so much was found.
+
+        It's less each time that more was found of others, since when all began there was nothing.
+        """
+        left = self._max_bytes - self._size_bytes + found_bytes
+        return max(min(wanted.max_bytes, left), 0)
 
     # -- answering
 

@@ -99,9 +99,7 @@ class RangeFetch(OpeningFetch):
             if late:
                 return
             partition.numbers.reads += 1
-            limit = max(min(wanted.max_bytes, self._max_bytes - self._size_bytes), 0)
-            read = RangeRead(wanted.key_ranges, wanted.fetch_offset, limit)
-            self._reads[wanted.key] = read
+            read = self._reads[wanted.key] = RangeRead(wanted.key_ranges, wanted.fetch_offset, 0)
         if not late:
             await self._go_on(wanted, partition, read)
         self._tell(answer, wanted, partition, read)
@@ -110,6 +108,7 @@ class RangeFetch(OpeningFetch):
         committed = self._isolation == READ_COMMITTED
         upper = partition.last_stable_offset if committed else partition.high_watermark
         before = read.size_bytes
+        read.limit_bytes = self._limit_bytes(wanted, before)
         try:
             await self._broker.replicas.range_reads.go_on(
                 read, partition, upper, min_one=self._size_bytes == before, until_s=self._until_s
