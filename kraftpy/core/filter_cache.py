@@ -3,7 +3,9 @@
 Rules:
 
 * Bounded (`max.bytes.key.range.cache`): where there is no room, what was used longest ago goes, and
-  what alone doesn't fit isn't kept. Every entry counts with what it takes besides its records.
+  what alone doesn't fit isn't kept, for which nothing else goes. Who brings much makes room for it
+  in turns: a hundred thousand small entries may have to go. Every entry counts with what it takes
+  besides its records.
 * The records of a batch themselves, uncompressed, are kept with it where the topic wants that
   (`reserve.message.value.range.fetch`), else for a moment: the last HOT_BYTES of them, as those who
   share a partition mostly read the same of it at the same time.
@@ -18,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from typing import Final
 
 from kraftpy.protocol.key_hash import HASH_MAX
@@ -29,6 +32,9 @@ ENTRY_BYTES: Final = 1400
 
 BOUND_BYTES: Final = 44
 """What each takes that is more: a number and a place in a list."""
+
+TOGETHER_MAX: Final = 1000
+"""So many entries go in one go where somebody makes room: it takes a millisecond or two."""
 
 SERVED_STEP: Final = 8
 SERVED_MAX: Final = 256
@@ -88,9 +94,10 @@ class FilterCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._entries: dict[BatchKey, FilterEntry] = {}
+        # A plain dictionary looks for its first one behind all that have gone.
+        self._entries: OrderedDict[BatchKey, FilterEntry] = OrderedDict()
         # Those whose records are kept for a moment, the one that came first in front.
-        self._hot: dict[BatchKey, int] = {}
+        self._hot: OrderedDict[BatchKey, int] = OrderedDict()
         self._hot_bytes = 0
         self.used_bytes = 0
 
@@ -99,14 +106,29 @@ class FilterCache:
 
     def get(self, key: BatchKey) -> FilterEntry | None:
         """What is known of the batch, which thereby is the last to go."""
-        entry = self._entries.pop(key, None)
+        entry = self._entries.get(key)
         if entry is not None:
-            self._entries[key] = entry
+            self._entries.move_to_end(key)
         return entry
+
+    def make_room(self, size_bytes: int) -> bool:
+        """Lets go of some so that so much fits; whether that isn't enough yet, but will be."""
+        if size_bytes > self._limit_bytes:
+            return False
+        cost = 0
+        while self._entries and self.used_bytes + size_bytes > self._limit_bytes:
+            if cost >= TOGETHER_MAX:
+                return True
+            key, entry = next(iter(self._entries.items()))
+            cost += 1 + len(entry.index) // 50  # which it may have one by one
+            self.discard(key)
+        return False
 
     def put(self, key: BatchKey, entry: FilterEntry) -> None:
         """Keeps it, in the place of what was known of that batch."""
         self.discard(key)
+        if entry.size_bytes > self._limit_bytes:
+            return
         self._entries[key] = entry
         self._take(entry.size_bytes)
 
@@ -118,7 +140,8 @@ class FilterCache:
         size_bytes = len(records)
         if isinstance(records, list):
             size_bytes = sum(map(len, records)) + RECORD_OBJECT_BYTES * len(records)
-        if not lasting and size_bytes > HOT_BYTES:
+        most_bytes = self._limit_bytes - entry.size_bytes
+        if size_bytes > (most_bytes if lasting else min(most_bytes, HOT_BYTES)):
             return
         entry.records, entry.kept_bytes = records, size_bytes
         if not lasting:

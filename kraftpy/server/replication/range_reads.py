@@ -390,9 +390,12 @@ class RangeReads:
         batch = piece.read_part(at, header.batch_length + LENGTH_END)
         index, data = await self._opener.key_index(batch, limit, HOT_BYTES)
         entry = FilterEntry(header, index)
-        self.cache.put(key, entry)
         if not header.attributes & COMPRESSION_MASK:
             data = batch[RECORD_BATCH_OVERHEAD:]
+        for size_bytes in (entry.size_bytes, entry.size_bytes + len(data)):
+            while self.cache.make_room(size_bytes):
+                await self._turns.next()
+        self.cache.put(key, entry)
         if data:
             self._hold(partition, key, data)
         return entry

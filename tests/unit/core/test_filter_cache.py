@@ -19,6 +19,7 @@ from kraftpy.core.filter_cache import (
     RECORD_OBJECT_BYTES,
     SERVED_MAX,
     SERVED_STEP,
+    TOGETHER_MAX,
     BatchKey,
     FilterCache,
     FilterEntry,
@@ -68,7 +69,30 @@ def test_what_alone_does_not_fit_is_not_kept() -> None:
     cache.put(key(0), entry(10))
     assert len(cache) == 1
     cache.hold(key(0), bytes(1), lasting=True)
-    assert (len(cache), cache.used_bytes) == (0, 0)
+    assert cache.used_bytes == ENTRY_BYTES + 160, "its records aren't kept"
+
+
+def test_nothing_goes_for_what_alone_does_not_fit() -> None:
+    cache = FilterCache(3 * (ENTRY_BYTES + 160))
+    for number in range(3):
+        cache.put(key(number), entry(10))
+    cache.put(key(3), entry(1000))
+    assert not cache.make_room(4 * ENTRY_BYTES)
+    for lasting in (True, False):
+        cache.hold(key(2), bytes(3 * ENTRY_BYTES), lasting=lasting)
+    assert [cache.get(key(n)) is not None for n in range(4)] == [True, True, True, False]
+
+
+def test_room_for_much_is_made_in_turns() -> None:
+    cache = FilterCache(3000 * (ENTRY_BYTES + 16))
+    for number in range(3000):
+        cache.put(key(number), entry(1))
+    left = [len(cache)]
+    while cache.make_room(2500 * (ENTRY_BYTES + 16)):
+        left.append(len(cache))
+    assert all(0 < before - after <= TOGETHER_MAX for before, after in pairwise(left))
+    assert (len(left), len(cache)) == (3, 500)
+    assert cache.get(key(2500)) is not None
 
 
 def test_kept_records_count() -> None:
