@@ -19,6 +19,7 @@ coordinator. Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from kraftpy.core.leases.runs import ACKNOWLEDGED, ACQUIRED, AVAILABLE, IN_TRANSITION, Piece, Row
@@ -103,9 +104,12 @@ class ClaimedTable(LeaseTable):
         return self.acquire(member, asked, whole, end_offset, _EVERYTHING, now_ms)
 
     def done(self, member: str, ranges: Sequence[Range], now_ms: int) -> ErrorCode:
-        """The member has committed claims on these."""
+        """The member has committed claims on these, which ascend."""
         if len(self._runs) + len(ranges) > 2 * RUNS_MAX:
             return ErrorCode.MAX_INDIVIDUAL_COMMIT_REACHED
+        # Else all runs may be in each of them.
+        if any(before[1] >= after[0] for before, after in pairwise(ranges)):
+            return ErrorCode.INVALID_REQUEST
         accept = (AcknowledgeType.ACCEPT,)
         said = [Acknowledgement(*each, accept) for each in self._not_claimed(ranges)]
         error = self.acknowledge(member, said, now_ms)

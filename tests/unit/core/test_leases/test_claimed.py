@@ -9,6 +9,7 @@ import pytest
 from kraftpy.core.leases import ClaimedTable, ReadBatch, claimed
 from kraftpy.core.leases.claimed import Range
 from kraftpy.core.leases.judging import ACKNOWLEDGEMENTS_MAX
+from kraftpy.core.leases.runs import Runs
 from kraftpy.protocol.errors import ErrorCode
 
 LOCK_MS = 30_000
@@ -182,6 +183,24 @@ def test_what_is_said_of_others_records_is_refused_as_a_whole() -> None:
     group.now_ms = LOCK_MS
     group.table.expire(group.now_ms)
     assert group.table.done("ann", [(0, 9)], group.now_ms) is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_all_that_there_is_said_done_often_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Group((0, 9), claims=[(each, each) for each in range(1, 100, 2)])
+    looked_at: list[int] = []
+    between = Runs.between
+
+    def counted(runs: Runs, first: int, last: int) -> range:
+        found = between(runs, first, last)
+        looked_at.extend(found)
+        return found
+
+    monkeypatch.setattr(Runs, "between", counted)
+    error = group.table.done("ann", [(0, 98)] * 1000, 0)
+    assert error is ErrorCode.INVALID_REQUEST
+    assert len(looked_at) <= 100
 
 
 def test_twice_done_is_done() -> None:
