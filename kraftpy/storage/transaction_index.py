@@ -3,6 +3,9 @@
 A transaction belongs to the segment that has its marker. An entry has 34 bytes, big-endian: int16
 version 0, int64 producer id, offsets of the first record and of the marker, and the last stable
 offset behind the marker. The markers' offsets rise strictly. A segment without any has no file.
+
+A transaction that stays open holds back the last stable offset of all that end before it does, so a
+read below looks at all of these. It passes over a block of them of which none began below its end.
 """
 
 from __future__ import annotations
@@ -22,15 +25,18 @@ _ENTRY: Final = struct.Struct(">hqqqq")
 # An entry in memory: producer id, first offset, marker's offset, last stable offset.
 _FIELDS: Final = 4
 _FIRST, _LAST, _STABLE = 1, 2, 3
+_BLOCK: Final = 512
 
 
 class TransactionIndex:
     """The entries, 32 bytes each; all of them are of aborted transactions."""
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "_lowest")
 
     def __init__(self, transactions: Iterable[CompletedTransaction] = ()) -> None:
         self._fields = array("q")
+        # The lowest first offset of each block.
+        self._lowest = array("q")
         for transaction in transactions:
             self.append(transaction)
 
@@ -60,7 +66,7 @@ class TransactionIndex:
                     f"offsets {first} to {last}, last stable offset {stable}, behind one that "
                     f"ends at {end}"
                 )
-            index._fields.extend((producer_id, first, last, stable))
+            index._add((producer_id, first, last, stable))
             end = last
         return index
 
@@ -89,13 +95,25 @@ class TransactionIndex:
 
     def append(self, transaction: CompletedTransaction) -> None:
         """An aborted transaction; its marker comes behind those of all others."""
-        self._fields.extend(transaction[:_FIELDS])
+        self._add(transaction[:_FIELDS])
+
+    def _add(self, entry: tuple[int, int, int, int]) -> None:
+        lowest, first = self._lowest, entry[_FIRST]
+        if not len(self) % _BLOCK:
+            lowest.append(first)
+        elif first < lowest[-1]:
+            lowest[-1] = first
+        self._fields.extend(entry)
 
     def truncate(self, end_offset: int) -> bool:
         """Drops the transactions whose markers are at or above; whether there were any."""
         keep = self._search(end_offset)
         dropped = keep < len(self)
         del self._fields[keep * _FIELDS :]
+        blocks, rest = divmod(keep, _BLOCK)
+        del self._lowest[blocks:]
+        if rest:
+            self._lowest.append(min(self._fields[blocks * _BLOCK * _FIELDS + _FIRST :: _FIELDS]))
         return dropped
 
     def collect(
@@ -106,12 +124,19 @@ class TransactionIndex:
         Returns whether no later segment has any: all that began below ended before the last one.
         """
         fields = self._fields
-        for number in range(self._search(fetch_offset), len(self)):
-            at = number * _FIELDS
-            if fields[at + _FIRST] < upper_offset:
-                found.append(self._entry(number))
-            if fields[at + _STABLE] >= upper_offset:
-                return True
+        number, count = self._search(fetch_offset), len(self)
+        while number < count:
+            block = number // _BLOCK
+            end = min((block + 1) * _BLOCK, count)
+            if self._lowest[block] >= upper_offset:
+                number = end - 1  # whose last stable offset is the highest of the block
+            for each in range(number, end):
+                at = each * _FIELDS
+                if fields[at + _FIRST] < upper_offset:
+                    found.append(self._entry(each))
+                if fields[at + _STABLE] >= upper_offset:
+                    return True
+            number = end
         return False
 
     def to_bytes(self) -> bytes:

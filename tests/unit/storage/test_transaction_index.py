@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.core.producers import CompletedTransaction
+from kraftpy.storage import transaction_index
 from kraftpy.storage.index import IndexFileError
 from kraftpy.storage.transaction_index import TransactionIndex
 
@@ -81,6 +85,43 @@ def test_a_search_ends_where_nothing_later_can_count() -> None:
     assert found == SOME[1:]
 
 
+class Counted(array):  # type: ignore[type-arg]
+    """Numbers that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_transaction_that_stays_open_has_reads_look_at_few_of_the_others() -> None:
+    many = 20_000
+    index = TransactionIndex(aborted(7, 10 + 2 * n, 11 + 2 * n, 5) for n in range(many))
+    index.append(aborted(8, 5, 10 + 2 * many, 11 + 2 * many))
+    counted = index._fields = Counted("q", index._fields)
+    found: list[CompletedTransaction] = []
+    assert index.collect(20, 30, found)
+    assert [each.first_offset for each in found] == [20, 22, 24, 26, 28, 5]
+    assert counted.looks < many / 5
+
+
+@pytest.mark.parametrize("keep", range(8))
+def test_a_cut_anywhere_in_a_block(keep: int) -> None:
+    some = [aborted(7, 9 - n if n % 2 else n, 10 + n, 0) for n in range(8)]
+    with mock.patch.object(transaction_index, "_BLOCK", 3):
+        index = TransactionIndex(some)
+        assert index.truncate(10 + keep)
+        left, added = some[:keep], aborted(7, 4, 30, 31)
+        for _ in range(2):
+            for upper in range(10):
+                found: list[CompletedTransaction] = []
+                index.collect(0, upper, found)
+                assert found == [each for each in left if each.first_offset < upper]
+            index.append(added)
+            left = [*left, added]
+
+
 lengths = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["data", "data", "abort", "commit"])), max_size=30
 )
@@ -89,6 +130,11 @@ lengths = st.lists(
 @given(lengths, st.lists(st.integers(0, 30), max_size=3))
 def test_what_a_read_may_meet_matches_a_scan(log: list[tuple[int, str]], bounds: list[int]) -> None:
     """One entry an offset, cut into segments at `bounds`."""
+    with mock.patch.object(transaction_index, "_BLOCK", 2):
+        matches_a_scan(log, bounds)
+
+
+def matches_a_scan(log: list[tuple[int, str]], bounds: list[int]) -> None:
     segments = [TransactionIndex() for _ in range(len(bounds) + 1)]
     starts = [0, *sorted(bounds)]
     open_: dict[int, int] = {}
