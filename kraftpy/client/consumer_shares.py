@@ -53,6 +53,8 @@ class ConsumerShares:
         self._holes = coordinator is not None and not auto_commit
         self._leasing = leasing
         self._lost: dict[Partition, int] = {}
+        self._sought: dict[Partition, int] = {}
+        """Where slices go on once it's known what the group has of them."""
         self.one_by_one = False
         """Whether it's told of each record that it's done, though not out of order."""
         self._in_part: set[Partition] = set()
@@ -99,7 +101,7 @@ class ConsumerShares:
             if subtract(slices, ledger.slices):
                 self.unlocated.add(name)
             return False
-        if read is None or slices == WHOLE:
+        if read is None or slices == WHOLE or name in self._sought:
             return False
         self.ledgers[name] = ledger = self._ledger()
         ledger.add(slices, min(read))
@@ -113,7 +115,22 @@ class ConsumerShares:
         self._slices.pop(name, None)
         self._in_part.discard(name)
         self.ledgers.pop(name, None)
+        self._sought.pop(name, None)
         self.unlocated.discard(name)
+
+    def lacks_ledger(self, name: Partition) -> bool:
+        """Whether nothing of a partition may be read or committed before there is a ledger."""
+        needs = self._explicit or self._leasing or self._slices.get(name, WHOLE) != WHOLE
+        return needs and name not in self.ledgers
+
+    def seek(self, name: Partition, offset: int) -> None:
+        """Goes on from an offset with all slices, also with those that have no place yet."""
+        ledger = self.ledgers.get(name)
+        if ledger is not None:
+            ledger.seek(offset)
+        if self.lacks_ledger(name) or (ledger is not None and self._wanted(name)):
+            self._sought[name] = offset
+            self.unlocated.add(name)
 
     def refuse_leasing(self, method: str) -> None:
         """Raises ValueError if leaders lease batches, for a method that says what to read."""
@@ -152,7 +169,8 @@ class ConsumerShares:
             found = await read_progress(self._coordinator, wanted, member_id=generation.member_id)
         unknown = [name for name in wanted if name not in found or found[name].stable < 0]
         others = [name for name in unknown if self._wanted(name)]
-        offsets = await reset(others)
+        offsets = {name: self._sought[name] for name in others if name in self._sought}
+        offsets |= await reset([name for name in others if name not in offsets])
         if self._coordinator is not None and self._coordinator.takes_claims:
             for name in others:
                 if self._explicit or self._leasing or self._slices.get(name, WHOLE) != WHOLE:
@@ -171,7 +189,8 @@ class ConsumerShares:
     def begin(self, name: Partition, progress: Progress) -> Ledger | None:
         """Takes in where slices begin; the partition's ledger, if it needs one."""
         slices, wanted = self._slices[name], self._wanted(name)
-        ledger = self.ledgers.get(name)
+        ledger, sought = self.ledgers.get(name), self._sought.pop(name, None)
+        self.unlocated.discard(name)
         if ledger is None:
             if not (slices != WHOLE or self._explicit or self._leasing or progress.claims):
                 return None
@@ -182,10 +201,9 @@ class ConsumerShares:
                     "cut below: stop its members, and set it back by `kraftpy group seek`",
                 )
             ledger = self.ledgers[name] = self._ledger()
-        ledger.add(wanted, *progress)
+        ledger.add(wanted, *progress, sought=sought)
         if self._holes:
             ledger.reached(progress.stable)
-        self.unlocated.discard(name)
         return ledger
 
     def _ledger(self) -> Ledger:
@@ -204,7 +222,7 @@ class ConsumerShares:
                 done[name] = Claiming(ledger, ledger.dues())
             elif ledger is not None:
                 done[name] = ledger.done_below
-            elif name in positions:
+            elif name in positions and not self.lacks_ledger(name):
                 done[name] = positions[name]
         return done
 
@@ -224,6 +242,9 @@ class ConsumerShares:
         done: dict[Partition, Offset | Claiming] = dict(offsets)
         for name, offset in offsets.items():
             ledger = self.ledgers.get(name)
+            if ledger is None and self._slices.get(name, WHOLE) != WHOLE:
+                ledger = self._ledger()  # It isn't known yet what of this is claimed already.
+                ledger.add(self._slices[name], 0)
             if ledger is not None and ledger.in_part:
                 done[name] = Claiming(ledger, ledger.dues_below(with_metadata(offset).offset))
         return done

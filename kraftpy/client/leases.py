@@ -109,7 +109,14 @@ class LeaseLedger(Ledger):
     def slices(self) -> Spans:
         return WHOLE
 
-    def add(self, slices: Spans, stable: int, claims: Iterable[Claim] = ()) -> None:
+    def add(
+        self,
+        slices: Spans,
+        stable: int,
+        claims: Iterable[Claim] = (),
+        *,
+        sought: int | None = None,
+    ) -> None:
         self._base = self._asks_from = stable
         self._by_keys = [each for each in claims if (each.low, each.high + 1) != WHOLE[0]]
 

@@ -138,6 +138,15 @@ class _Account:
         if self.doubtful:
             self.doubtful = subtract(self.doubtful, join([(0, base), *self.answered]))
 
+    def seek(self, offset: int, *, holes: bool) -> None:
+        """Goes on from an offset: what is passed over is done, as with commits."""
+        if offset < self.next:
+            self.forget(offset, INFINITY)
+            self.passed(min(self.base, offset), [])
+        elif holes:
+            self.doubt(self.next, offset)
+        self.next = self.fetched = offset
+
     def hole(self) -> list[tuple[int, int]]:
         begins = (begin for begin, _ in self.doubtful)
         end = min((self.next, *self.uncommitted, *begins))
@@ -186,8 +195,18 @@ class Ledger:
         """Whether others read the partition, too."""
         return self.slices != WHOLE
 
-    def add(self, slices: Spans, stable: int, claims: Iterable[Claim] = ()) -> None:
-        """Takes slices in, of which the group has claimed so much above the stable offset."""
+    def add(
+        self,
+        slices: Spans,
+        stable: int,
+        claims: Iterable[Claim] = (),
+        *,
+        sought: int | None = None,
+    ) -> None:
+        """Takes slices in, of which the group has claimed so much above the stable offset.
+
+        Those go on from what was `sought`, if that was before they came.
+        """
         claims = [claim for claim in claims if claim.last >= stable]
         bounds = sorted(
             {bound for span in slices for bound in span}
@@ -207,7 +226,10 @@ class Ledger:
             account = _Account(join(pieces), stable, [])
             account.passed(uncovered_from(list(spans), stable), list(spans))
             account.next = account.fetched = account.base
+            if sought is not None:
+                account.seek(sought, holes=self._holes)
             self._accounts.append(account)
+        self._era += sought is not None
         self._index()
 
     def remove(self, slices: Spans) -> None:
@@ -310,12 +332,7 @@ class Ledger:
         self._era += 1
         for account in self._accounts:
             account.open.clear()
-            if offset < account.next:
-                account.forget(offset, INFINITY)
-                account.passed(min(account.base, offset), [])
-            elif self._holes:
-                account.doubt(account.next, offset)
-            account.next = account.fetched = offset
+            account.seek(offset, holes=self._holes)
 
     # -- handing out
 

@@ -213,6 +213,8 @@ class Reading:
                 self.positions[name] = ledger.position
             elif name not in self.positions:
                 self._go_to(name, each.stable)
+            elif name not in self.paused:
+                self._intake(name).fetcher.positions.setdefault(name, self.positions[name])
 
     async def _locate(
         self, partitions: Iterable[Partition], generation: Generation
@@ -297,8 +299,7 @@ class Reading:
 
     def seek(self, name: Partition, offset: int) -> None:
         """Goes on from an offset."""
-        if name in self._shares.ledgers:
-            self._shares.ledgers[name].seek(offset)
+        self._shares.seek(name, offset)
         self._go_to(name, offset)
 
     def _go_to(self, name: Partition, offset: int) -> None:
@@ -307,7 +308,12 @@ class Reading:
         self._first.fetched.in_hand.pop(name, None)
         self._drop_fetched(name)
         if name not in self.paused:
-            self._intake(name).fetcher.positions[name] = offset
+            self._follow(name)
+
+    def _follow(self, name: Partition) -> None:
+        """Fetches from the position on; not before it's known whose records are handed out."""
+        if not self._shares.lacks_ledger(name):
+            self._intake(name).fetcher.positions[name] = self.positions[name]
 
     def pause(self, name: Partition) -> None:
         """Fetches nothing of a partition until it is resumed."""
@@ -321,7 +327,7 @@ class Reading:
             self.paused.discard(name)
             if name in self.positions:
                 self._drop_fetched(name)
-                self._intake(name).fetcher.positions[name] = self.positions[name]
+                self._follow(name)
 
     def _drop_fetched(self, name: Partition) -> None:
         """Throws away what was fetched of a partition, here and under way."""

@@ -296,6 +296,71 @@ def test_seeking_goes_for_all_slices(peer: SlicesPeer) -> None:
     consume(peer, work)
 
 
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_who_seeks_before_anything_was_read_has_his_slices_alone(
+    peer: SlicesPeer, group_id: str | None, paused: bool, reset: str
+) -> None:
+    async def work(consumer: Consumer) -> None:
+        consumer.assign({T0: [LOW]})
+        if paused:
+            consumer.pause([T0])
+        consumer.seek(T0, 20)
+        assert await consumer.position(T0) == 20
+        if paused:
+            assert not await consumer.poll(20)
+            consumer.resume([T0])
+        assert await read_to(consumer, 60) == [o for o in offsets_of(LOW) if o >= 20]
+        consumer.seek(T0, 50)
+        consumer.assign({T0: [LOW, HIGH]})
+        consumer.seek(T0, 40)
+        assert await read_to(consumer, 60) == [*range(40, 60)]
+        if group_id is not None:
+            await consumer.commit()
+
+    consume(peer, work, group_id=group_id, auto_offset_reset=reset)
+    assert peer.stable == (-1 if group_id is None else 60)
+
+
+def test_slices_of_which_is_sought_before_they_are_whole_are_read_as_a_whole(
+    peer: SlicesPeer,
+) -> None:
+    async def work(consumer: Consumer) -> None:
+        consumer.assign({T0: [LOW]})
+        consumer.seek(T0, 20)
+        consumer.assign([T0])
+        assert await read_to(consumer, 60) == [*range(20, 60)]
+
+    consume(peer, work)
+
+
+def test_nothing_of_others_is_committed_before_anything_was_read(peer: SlicesPeer) -> None:
+    async def work(consumer: Consumer) -> None:
+        consumer.assign({T0: [LOW]})
+        consumer.seek(T0, 30)
+        await consumer.commit()
+        await consumer.commit({T0: 30})
+        assert await consumer.committed_ranges([T0]) == {T0: [Claim(*LOW, 0, 29)]}
+
+    consume(peer, work)
+    assert peer.stable == 0
+
+
+def test_out_of_order_what_was_sought_is_done_when_it_is(peer: SlicesPeer) -> None:
+    async def work(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        consumer.seek(T0, 20)
+        (record, *_) = await consumer.poll(1000)
+        await consumer.commit()
+        assert peer.stable == record.offset == 20
+        consumer.done(record)
+        await consumer.commit()
+        assert peer.stable == 21
+
+    consume(peer, work, explicit_done=True)
+
+
 def test_what_a_paused_partition_had_fetched_comes_later(peer: SlicesPeer) -> None:
     async def work(consumer: Consumer) -> None:
         consumer.assign({T0: [LOW]})
