@@ -127,6 +127,7 @@ class FetchedRecords:
                 try:
                     taken.append(self._handed_out(name, record))
                 except Exception as error:
+                    ledger.take_back(record.offset, readers)
                     end, failed = record.offset, error
                     break
             chunk.taken += 1

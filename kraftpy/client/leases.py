@@ -189,6 +189,11 @@ class LeaseLedger(Ledger):
             self._open[offset] = None
         return True
 
+    def take_back(self, offset: int, readers: Any) -> None:
+        leased: Leased = readers
+        leased.handed_to = offset
+        self.done(offset)
+
     def advance(self, readers: Any, end: int) -> None:
         leased: Leased = readers
         if leased not in self._hand:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from kraftpy.client.spans import (
     INFINITY,
@@ -328,10 +329,12 @@ class Ledger:
             account.next = account.fetched = position
 
     def seek(self, offset: int) -> None:
-        """Goes on from an offset with all slices: what is passed over is done, as with commits."""
+        """Goes on from an offset with all slices: what is passed over is done, as with commits.
+
+        What lies below and was handed out isn't passed over: out of order, it's still to be done.
+        """
         self._era += 1
         for account in self._accounts:
-            account.open.clear()
             account.seek(offset, holes=self._holes)
 
     # -- handing out
@@ -364,6 +367,10 @@ class Ledger:
         if self._holes:
             account.handed_out(offset, hash_)
         return True
+
+    def take_back(self, offset: int, readers: Any) -> None:
+        """The record that was to be handed out last wasn't, and isn't anybody's to do."""
+        self.done(offset)
 
     def advance(self, readers: set[_Account], end: int) -> None:
         """All below was handed out that is to be."""

@@ -210,6 +210,8 @@ class Reading:
             self._rewound.pop(name, None)
             ledger = self._shares.begin(name, each)
             if ledger is not None:
+                if name not in self.positions:
+                    self._begun[name] = ledger.position
                 self.positions[name] = ledger.position
             elif name not in self.positions:
                 self._go_to(name, each.stable)

@@ -13,12 +13,13 @@ from kraftpy.client.commits import Claiming
 from kraftpy.client.consumer import Consumer
 from kraftpy.client.coordinator import Generation, GroupMetadata
 from kraftpy.client.ledger import Claim
+from kraftpy.client.offsets import EARLIEST, LATEST
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import KEY_RANGES_MAX, KEY_RANGES_TAG, decode_ranges
 from kraftpy.protocol.key_hash import HASH_MAX, key_hash
 
-from .peer import running
+from .peer import list_offsets_answer, running
 from .slices_peer import FULL, T0, TOO_OLD, SlicesPeer
 
 LOW = (0, (1 << 62) - 1)
@@ -359,6 +360,50 @@ def test_out_of_order_what_was_sought_is_done_when_it_is(peer: SlicesPeer) -> No
         assert peer.stable == 21
 
     consume(peer, work, explicit_done=True)
+
+
+def test_who_seeks_past_a_record_has_still_to_do_what_was_handed_out_before(
+    peer: SlicesPeer,
+) -> None:
+    """A record that can't be read was nobody's to do; those in front of it are under way."""
+
+    def read_value(value: bytes) -> bytes:
+        if value == b"5":
+            raise ZeroDivisionError
+        return value
+
+    async def work(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        records = await consumer.poll(1000)
+        assert [record.offset for record in records] == [*range(5)]
+        with pytest.raises(ZeroDivisionError):
+            await consumer.poll(1000)
+        consumer.seek(T0, 6)
+        for record in records[1:]:
+            consumer.done(record)
+        await consumer.commit()
+        assert peer.stable == 0
+        consumer.done(records[0])
+        await consumer.commit()
+        assert peer.stable == 6
+
+    consume(peer, work, explicit_done=True, value_deserializer=read_value)
+
+
+def test_who_rewinds_before_anything_was_committed_goes_on_where_he_began() -> None:
+    """Out of order, and without claims, nobody else has noted where that was: not the log's end."""
+    peer = SlicesPeer(KEYS[:30], feature=False)
+
+    async def work(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        assert await consumer.position(T0) == 30
+        peer.keys = KEYS
+        peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: 0, LATEST: len(KEYS)})
+        assert (await read(consumer, 5))[0] == 30
+        consumer.rewind()
+        assert (await read(consumer, 5))[0] == 30
+
+    consume(peer, work, explicit_done=True, auto_offset_reset="latest")
 
 
 def test_what_a_paused_partition_had_fetched_comes_later(peer: SlicesPeer) -> None:

@@ -123,6 +123,22 @@ def test_a_lease_that_is_over_isn_t_handed_out(monkeypatch: pytest.MonkeyPatch) 
     assert ann.take(ann.acquire((0, 9))) == [4, 5, 6, 7, 8, 9]
 
 
+def test_a_record_that_can_t_be_read_isn_t_done_when_the_lease_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ann = Member()
+    now_s = time.monotonic()
+    leased = ann.acquire((0, 9), for_s=5.0)
+    assert ann.take(leased, 3) == [0, 1, 2]
+    readers = ann.ledger.readers(leased)
+    assert ann.ledger.hand_out(7, 3, readers)
+    ann.ledger.take_back(3, readers)
+    ann.ledger.advance(readers, 3)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now_s + 6.0)
+    assert ann.take(leased) == []
+    assert ann.due() == [(0, 2)]
+
+
 def test_what_comes_again_lasts_as_long_as_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Member()
     now_s = time.monotonic()
