@@ -411,8 +411,10 @@ class Fetcher:
         if self.positions.get(name) == offset:
             self.positions.update(found)
             ledger = self.ledgers.get(name)
-            if ledger is not None:
-                (ledger.skip_to if found[name] > offset else ledger.fall_back)(found[name])
+            if ledger is not None and found[name] > offset:
+                ledger.skip_to(found[name], start)
+            elif ledger is not None:
+                ledger.fall_back(found[name])
 
     def _decode_all(self, found: list[_Data]) -> list[Fetched]:
         decoded: list[Fetched] = []

@@ -298,12 +298,16 @@ class Ledger:
         for account in self._accounts:
             account.fetched = account.next
 
-    def skip_to(self, log_start: int) -> None:
-        """What is below isn't there any more, so it counts as done."""
+    def skip_to(self, offset: int, log_start: int) -> None:
+        """What is below the log's start isn't there any more, so it counts as done.
+
+        Who would read that goes on from an offset; who is farther lacks nothing, and stays.
+        """
         for account in self._accounts:
-            account.next = max(account.next, log_start)
-            account.fetched = max(account.fetched, log_start)
             account.forget(0, log_start)
+            if account.fetched < log_start:
+                account.forget(0, offset)
+                account.next = account.fetched = offset
 
     def fall_back(self, offset: int) -> None:
         """The log was cut, and is read again from an offset on that is below some position."""

@@ -281,7 +281,7 @@ class Claimer(Client, Process):
             if lane.position < fetched.log_start_offset:
                 log_start = self.world.log_start(name, fetched.log_start_offset)
                 self.world.cooperative.skipped(self, name, ledger.slices, log_start)
-                ledger.skip_to(log_start)
+                ledger.skip_to(log_start, log_start)
             return
         if fetched.error or not fetched.batches:
             return

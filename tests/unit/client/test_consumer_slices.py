@@ -14,6 +14,7 @@ from kraftpy.client.consumer import Consumer
 from kraftpy.client.coordinator import Generation, GroupMetadata
 from kraftpy.client.ledger import Claim
 from kraftpy.client.offsets import EARLIEST, LATEST
+from kraftpy.protocol import messages
 from kraftpy.protocol.api import ApiKey
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.extensions import KEY_RANGES_MAX, KEY_RANGES_TAG, decode_ranges
@@ -404,6 +405,34 @@ def test_who_rewinds_before_anything_was_committed_goes_on_where_he_began() -> N
         assert (await read(consumer, 5))[0] == 30
 
     consume(peer, work, explicit_done=True, auto_offset_reset="latest")
+
+
+def test_slices_that_are_behind_the_log_skip_nothing_of_those_that_are_not() -> None:
+    """Those go where auto.offset.reset says, as a member would that had them alone."""
+    peer = SlicesPeer(KEYS)
+    fetch, starts = peer._fetch, 0
+
+    def fetch_from_the_start(request: Any) -> Any:
+        if request.topics[0].partitions[0].fetch_offset >= starts:
+            return fetch(request)
+        kinds = messages.FetchResponse
+        data = kinds.PartitionData(0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        return kinds(responses=[kinds.FetchableTopicResponse(topic="t", partitions=[data])])
+
+    async def work(consumer: Consumer) -> None:
+        nonlocal starts
+        consumer.assign({T0: [LOW]})
+        low = await read(consumer, 12)
+        consumer.assign({T0: [LOW, HIGH]})
+        starts = 12
+        assert low[-1] > starts
+        peer.answers[ApiKey.FETCH] = fetch_from_the_start
+        peer.answers[ApiKey.LIST_OFFSETS] = list_offsets_answer({EARLIEST: starts, LATEST: 60})
+        low += await read(consumer, len(offsets_of(LOW)) - len(low))
+        assert low == offsets_of(LOW)
+
+    peer.stable = 0
+    consume(peer, work, auto_offset_reset="latest")
 
 
 def test_what_a_paused_partition_had_fetched_comes_later(peer: SlicesPeer) -> None:

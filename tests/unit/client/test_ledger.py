@@ -198,7 +198,7 @@ def test_what_the_log_lost_counts_as_done() -> None:
     ledger = Ledger(explicit=True)
     ledger.add(LOW, 0)
     hand_out(ledger, ledger.turn(), {3: 5}, 5)
-    ledger.skip_to(30)
+    ledger.skip_to(30, 30)
     assert ledger.turn().position == 30
     assert ranges(ledger) == [(LOW, [(0, 29)])]
 

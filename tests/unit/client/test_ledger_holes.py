@@ -134,7 +134,7 @@ def test_what_is_read_again_is_not_committed(ledger: Ledger) -> None:
 
 def test_what_the_log_lost_is_nobody_s(ledger: Ledger) -> None:
     read(ledger, {3, 40}, 50)
-    ledger.skip_to(30)
+    ledger.skip_to(30, 30)
     assert holes(ledger) == [(LOW, [(0, 39)])]
 
 
