@@ -202,6 +202,8 @@ class ConsumerMembership(ConsumerCommits):
                 await self._listener.shares_lost(self._shares.ranges)
                 await self._listener.lost(owned)
             elif owned:
+                # It may have joined since the last poll, and is refused as who it was before.
+                self._generation = member.generation
                 await self._commit_processed(owned)
                 await self._listener.shares_revoked(self._shares.ranges)
                 await self._listener.revoked(owned)
@@ -215,8 +217,16 @@ class ConsumerMembership(ConsumerCommits):
                 await member.close()
 
     def _committing(self, error: KafkaError | None = None) -> Generation:
-        """Who commits; what the coordinator answered that member tells it where it stands."""
+        """Who commits; what the coordinator answered that member tells it where it stands.
+
+        Not while it joins: then it has been asked already, and the former generation may be over.
+        """
         member = self._member
-        if error is not None and member is not None and member.generation == self._generation:
+        if (
+            error is not None
+            and member is not None
+            and self._joining is None
+            and member.generation == self._generation
+        ):
             member.observe(error)
         return self._generation

@@ -78,6 +78,7 @@ class Reading:
         self._rewound: dict[Partition, int] = {}
         """Where partitions began that were rewound: there they go on if nothing is committed."""
         self._locating: asyncio.Task[dict[Partition, Progress]] | None = None
+        self._locating_as = Generation()
         self._homes: dict[Partition, Intake] = {}
         self._intakes: list[Intake] = []
         self._first = self.add_intake()
@@ -150,6 +151,9 @@ class Reading:
 
     def advance(self, generation: Generation) -> None:
         """Takes in what is done and starts what is due; raises what went wrong for good."""
+        if generation != self._locating_as:
+            self._stop_locating()  # What a former generation is refused says nothing of this one.
+            self._locating_as = generation
         if self._locating is not None and self._locating.done():
             located, self._locating = self._locating, None
             self._begin(located.result())
@@ -294,8 +298,8 @@ class Reading:
 
     def _stop_locating(self) -> None:
         locating, self._locating = self._locating, None
-        if locating is not None:
-            locating.cancel()
+        if locating is not None and not locating.cancel() and not locating.cancelled():
+            locating.exception()  # It's nobody's any more.
 
     # -- positions
 

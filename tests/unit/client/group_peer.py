@@ -170,5 +170,5 @@ class GroupPeer(CoordinatorPeer):
             for each in topic.partitions:
                 self.committed[topic.name, each.partition_index] = each.committed_offset
                 rows.append(kinds.OffsetCommitResponsePartition(each.partition_index, code))
-            topics.append(kinds.OffsetCommitResponseTopic(topic.name, rows))
+            topics.append(kinds.OffsetCommitResponseTopic(name=topic.name, partitions=rows))
         return kinds(topics=topics)

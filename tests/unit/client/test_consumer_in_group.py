@@ -116,6 +116,30 @@ async def test_a_cooperative_rebalance_goes_on_whatever_the_listener_does(raises
         ]
 
 
+@pytest.mark.parametrize(
+    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS], ids=str
+)
+async def test_a_commit_that_is_refused_while_joining_says_nothing_more(code: ErrorCode) -> None:
+    """The others have joined, and so has this one, but for the answer."""
+    peer = GroupPeer()
+    async with consuming(peer, assignors=["cooperative-sticky"]) as consumer:
+        consumer.subscribe(["t"])
+        await poll_until(consumer, lambda: consumer.assignment)
+        await consumer.position(T0)
+        peer.answers[ApiKey.JOIN_GROUP] = lambda _: SILENCE
+        peer.codes[ApiKey.HEARTBEAT] = [ErrorCode.REBALANCE_IN_PROGRESS]
+        joins = len(peer.asked(ApiKey.JOIN_GROUP))
+        await poll_until(consumer, lambda: len(peer.asked(ApiKey.JOIN_GROUP)) > joins)
+        peer.codes[ApiKey.OFFSET_COMMIT] = [code]
+        with pytest.raises(KafkaError):
+            await consumer.commit()
+        await consumer.poll(0)
+        assert consumer.assignment == {T0, T1}
+        member = consumer._member
+        assert member is not None
+        assert not member.needs_join
+
+
 class Slow(RebalanceListener):
     """Takes as long as the test wants when first told of partitions that go."""
 

@@ -1,0 +1,108 @@
+"""Members that share, while one generation follows another: what is under way belongs to one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from kraftpy.client import consumer_shares
+from kraftpy.client.cluster import Cluster
+from kraftpy.client.consumer import Consumer, RebalanceListener
+from kraftpy.client.consumer_records import ConsumerRecord
+from kraftpy.client.offsets import Partition
+from kraftpy.testing import Broker
+from tests.waiting import TIMEOUT_S, until
+
+from .test_sharing import TIMES, NewTopic, send
+
+OPTIONS: dict[str, Any] = {
+    "assignors": ["kraftpy-cooperative-sticky"],
+    "auto_offset_reset": "earliest",
+    "times": TIMES,
+}
+
+
+class Losses(RebalanceListener):
+    def __init__(self) -> None:
+        self.lost_partitions: list[Partition] = []
+
+    async def lost(self, partitions: Sequence[Partition]) -> None:
+        self.lost_partitions += partitions
+
+
+@pytest.fixture
+def shared(new_topic: NewTopic) -> str:
+    return new_topic(accept_range_fetch="true")
+
+
+async def poll_until(
+    consumer: Consumer, condition: Callable[[], object], most: int = 500
+) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            found += await consumer.poll(20, max_records=most)
+    return found
+
+
+async def test_a_former_generation_s_first_offset_loses_nothing(
+    broker: Broker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit comes late, and is refused; the member goes on as who it is by then."""
+    topic, other = new_topic(accept_range_fetch="true"), new_topic(accept_range_fetch="true")
+    commit, asked, may_go_on = consumer_shares.compare_and_commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_late(*args: Any, **options: Any) -> bool:
+        asked.set()
+        await may_go_on.wait()
+        return await commit(*args, **options)
+
+    monkeypatch.setattr(consumer_shares, "compare_and_commit", commit_late)
+    options = {**OPTIONS, "group_id": topic, "explicit_done": True}
+    listener = Losses()
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster(broker.bootstrap))
+        one = await stack.enter_async_context(Consumer(cluster, **options))
+        two = await stack.enter_async_context(Consumer(cluster, **options))
+        one.subscribe([topic], listener=listener)
+        await poll_until(one, asked.is_set)
+        first = one.generation.id
+        two.subscribe([other])
+        polling = asyncio.create_task(poll_until(two, lambda: two.assignment))
+        await poll_until(one, lambda: one.generation.id > first)
+        await polling
+        may_go_on.set()
+        name = topic, 0
+        await poll_until(one, lambda: listener.lost_partitions or name in one._reading.positions)
+        assert not listener.lost_partitions
+
+
+async def test_who_has_joined_since_the_last_poll_commits_when_it_is_closed(
+    broker: Broker, shared: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster(broker.bootstrap))
+        await send(cluster, shared, range(100))
+        options = {**OPTIONS, "group_id": shared, "auto_commit_interval_ms": 60_000}
+        one = await stack.enter_async_context(Consumer(cluster, **options))
+        two = await stack.enter_async_context(Consumer(cluster, **options))
+        one.subscribe([shared])
+        found: list[ConsumerRecord] = []
+        while not found:
+            found += await one.poll(20, max_records=10)
+        two.subscribe([shared])
+        polling = asyncio.create_task(poll_until(two, lambda: two.generation.id > 0))
+        member = one._member
+        assert member is not None
+        await until(lambda: member.needs_join)
+        found += await poll_until(one, lambda: one._joining is not None, 1)
+        assert one._joining is not None
+        await until(one._joining.done)
+        assert member.generation.id > one.generation.id
+        await one.close()
+        await polling
+        assert await two.committed([(shared, 0)]) == {(shared, 0): len(found)}
