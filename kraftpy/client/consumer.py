@@ -397,9 +397,11 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
                 yield record
 
     def _may_be_replaced(self) -> bool:
-        """Whether others may have this consumer's slices without its having heard of it."""
+        """Whether others may have what this consumer reads, if it has heard of it yet or not."""
         member = self._member
-        return member is not None and self._shares.in_part and not member.in_touch
+        return member is not None and (
+            member.lost or (self._shares.in_part and not member.in_touch)
+        )
 
     async def _wait(self, timeout_s: float) -> None:
         """Waits until something is done that `_advance` acts upon."""

@@ -13,7 +13,10 @@ from kraftpy.client import consumer_shares
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.consumer import Consumer, RebalanceListener
 from kraftpy.client.consumer_records import ConsumerRecord
+from kraftpy.client.coordinator import Coordinator
+from kraftpy.client.group import Member
 from kraftpy.client.offsets import Partition
+from kraftpy.protocol import messages
 from kraftpy.testing import Broker
 from tests.waiting import TIMEOUT_S, until
 
@@ -106,3 +109,29 @@ async def test_who_has_joined_since_the_last_poll_commits_when_it_is_closed(
         await one.close()
         await polling
         assert await two.committed([(shared, 0)]) == {(shared, 0): len(found)}
+
+
+async def test_who_learns_that_it_was_replaced_hands_out_nothing_more(
+    broker: Broker, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else the poll is at when it hears of that."""
+    async with Cluster(broker.bootstrap) as cluster:
+        await send(cluster, shared, range(100))
+        async with Consumer(cluster, group_id=shared, **OPTIONS) as one:
+            one.subscribe([shared])
+            while not await one.poll(20, max_records=1):
+                pass
+            member = one._member
+            assert member is not None
+
+            async def look(self: Member) -> None:
+                monkeypatch.undo()
+                kinds = messages.LeaveGroupRequest
+                request = kinds(shared, members=[kinds.MemberIdentity(one.generation.member_id)])
+                await Coordinator(cluster, shared).ask(request)
+                await until(lambda: member.lost)
+
+            monkeypatch.setattr(Member, "look_at_features", look)
+            one._look_at = 0.0
+            assert one._reading, "there are records to hand out"
+            assert not await one.poll(0)
