@@ -46,6 +46,7 @@ from kraftpy.client.options import ConsumerOptions
 from kraftpy.client.reading import Reading
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.client.serializing import K, V
+from kraftpy.client.sharing import keeps_what_is_cut
 from kraftpy.client.streams import RecordStream, Streams, counts_of
 from kraftpy.client.topic_filter import TopicFilter
 from kraftpy.protocol.errors import KafkaError
@@ -152,8 +153,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
         self._max_poll_records = max_poll_records
         self._metadata_max_age_s = metadata_max_age_ms / 1000
         self._member: Member | None = None
-        self._generation = Generation()
-        self._listener = RebalanceListener()
+        self._generation, self._listener = Generation(), RebalanceListener()
         self._topics: frozenset[str] = frozenset()
         self._filter: TopicFilter | None = None
         self._look_at = 0.0
@@ -167,6 +167,7 @@ class Consumer(ConsumerPositions, ConsumerMembership, Generic[K, V]):
             explicit=explicit_done,
             auto_commit=enable_auto_commit,
             leasing=leasing,
+            may_be_cut=allow_individual_commit and keeps_what_is_cut(self._assignors),
         )
         self._reading = Reading(
             cluster,

@@ -5,9 +5,10 @@ Rules:
   and when the group has claims on it. All others are read and committed as ever, by one offset.
 * Slices that come are read from where the group's claims say, which are asked for when their last
   owner has given them up. Slices that stay are read on meanwhile.
-* The first offset of a partition in parts, or whose records are done out of order, is committed
-  before anything is fetched, if nobody else has: without it nothing can be claimed. Who comes
-  second goes on from that, so that no gap is between two members that begin at the log's end.
+* The first offset of a partition in parts, or that may be cut while it's read, or whose records are
+  done out of order, is committed before anything is fetched, if nobody else has: without it nothing
+  can be claimed. Who comes second goes on from that, so that no gap is between two members that
+  begin at the log's end.
 * Without auto commit, what the user hasn't committed isn't claimed. But where none of the records
   of this consumer's slices lies, nobody would ever commit: up to the first of them it is claimed.
   So a ledger that begins with what has been read has to learn what of that the group has.
@@ -45,6 +46,7 @@ class ConsumerShares:
         explicit: bool,
         auto_commit: bool,
         leasing: bool = False,
+        may_be_cut: bool = False,
     ) -> None:
         self.ledgers: dict[Partition, Ledger] = {}
         self._slices: dict[Partition, Spans] = {}
@@ -52,6 +54,7 @@ class ConsumerShares:
         self._explicit = explicit
         self._holes = coordinator is not None and not auto_commit
         self._leasing = leasing
+        self._may_be_cut = may_be_cut
         self._lost: dict[Partition, int] = {}
         self._sought: dict[Partition, int] = {}
         """Where slices go on once it's known what the group has of them."""
@@ -173,7 +176,7 @@ class ConsumerShares:
         offsets |= await reset([name for name in others if name not in offsets])
         if self._coordinator is not None and self._coordinator.takes_claims:
             for name in others:
-                if self._explicit or self._leasing or self._slices.get(name, WHOLE) != WHOLE:
+                if self._may_be_cut or self.lacks_ledger(name) or name in self.ledgers:
                     found[name] = await _first(self._coordinator, name, offsets[name], generation)
         for name in unknown:
             claims = found[name].claims if name in found else []

@@ -88,6 +88,11 @@ class SharingAssignor(Assignor):
         raise NotImplementedError
 
 
+def keeps_what_is_cut(assignors: Sequence[Assignor]) -> bool:
+    """Whether a member reads on what it keeps of a partition, when others are given parts."""
+    return all(each.cooperative and isinstance(each, SharingAssignor) for each in assignors)
+
+
 def crowded_topics(
     topics: Topics, members: Mapping[str, Subscription], shareable: Collection[str]
 ) -> dict[str, dict[str, ShareSubscription]]:

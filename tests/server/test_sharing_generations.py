@@ -20,7 +20,7 @@ from kraftpy.protocol import messages
 from kraftpy.testing import Broker
 from tests.waiting import TIMEOUT_S, until
 
-from .test_sharing import TIMES, NewTopic, send
+from .test_sharing import TIMES, NewTopic, group_on, send
 
 OPTIONS: dict[str, Any] = {
     "assignors": ["kraftpy-cooperative-sticky"],
@@ -135,3 +135,23 @@ async def test_who_learns_that_it_was_replaced_hands_out_nothing_more(
             one._look_at = 0.0
             assert one._reading, "there are records to hand out"
             assert not await one.poll(0)
+
+
+async def test_at_the_log_s_end_nobody_skips_what_came_before_the_others(
+    broker: Broker, shared: str
+) -> None:
+    """Nothing is committed when a partition is cut that a member has begun to read."""
+    options = {"auto_offset_reset": "latest", "enable_auto_commit": False}
+    async with group_on(broker, shared) as (group, cluster):
+        one = await group.start(assignors=OPTIONS["assignors"], **options)
+        await group.until(lambda: (shared, 0) in one.consumer._reading.positions)
+        await send(cluster, shared, range(50))
+        await group.until(lambda: len(one.records) == 50)
+        one.consumer.pause([(shared, 0)])
+        await send(cluster, shared, range(50, 100))
+        two = await group.start(assignors=OPTIONS["assignors"], **options)
+        await group.until_shared(one, two)
+        await group.until(lambda: (shared, 0) in two.consumer._reading.positions)
+        one.consumer.resume([(shared, 0)])
+        await one.consumer.commit()
+        await group.until(lambda: len({record.offset for _, record in group.seen}) == 100)
