@@ -9,7 +9,8 @@ Rules:
 * One fetch per broker is under way; the next one leaves before the records of the last are decoded.
 * `positions` may be changed at any time. What was fetched for another position is thrown away.
 * A partition with a ledger is fetched lane by lane (`ledger`), and brokers that know slices are
-  asked for these alone. More may come: whoever hands records out looks at each.
+  asked for these alone, while its topic allows it. More may come: whoever hands records out looks
+  at each.
 * With a `cooperation` partitions are leased by the batch (`leases`): the leader says what of its
   answer is this member's, wherever that lies, and nothing else is kept.
 * A partition that fails holds up no other: it is tried again, and its error raised once no
@@ -69,6 +70,7 @@ from kraftpy.protocol.records import (
 )
 
 _REFRESH_PAUSE_S = 0.1
+_NO_SLICES = ErrorCode.TOPIC_RANGE_FETCH_NOT_ALLOWED
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class Fetcher:
         self._retry: Retry | None = None
         self._refresh_at = 0.0
         self._failure: Exception | None = None
+        self._not_in_slices: set[Partition] = set()
 
     async def __aenter__(self) -> Fetcher:
         return self
@@ -157,6 +160,7 @@ class Fetcher:
     def drop(self, topic: str, partition: int) -> None:
         """Stops following a partition."""
         self.positions.pop((topic, partition), None)
+        self._not_in_slices.discard((topic, partition))
 
     async def __aiter__(self) -> AsyncIterator[Fetched]:
         while self.positions:
@@ -269,7 +273,8 @@ class Fetcher:
         elif wanted.lanes:
             await self._cluster.connection(node_id, self._lane)
             if self._cluster.feature(COOPERATIVE_FEATURE):
-                tags = {name: _key_ranges(lane) for name, lane in wanted.lanes.items()}
+                in_slices = wanted.lanes.keys() - self._not_in_slices
+                tags = {name: _key_ranges(wanted.lanes[name]) for name in in_slices}
         for (topic, number), offset in wanted.positions.items():
             partition = kinds.FetchPartition(
                 partition=number,
@@ -322,6 +327,8 @@ class Fetcher:
                 try:
                     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         await self._reset(name, offset)
+                    elif lane is not None and data.error_code == _NO_SLICES:
+                        self._not_in_slices.add(name)  # All of it comes with the next fetch.
                     elif data.error_code:
                         code = error_code(data.error_code)
                         raise KafkaError(code, f"{name[0]}-{name[1]}: {code.message}")

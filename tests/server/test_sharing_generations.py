@@ -22,6 +22,7 @@ from tests.waiting import TIMEOUT_S, until
 
 from .test_sharing import TIMES, NewTopic, group_on, send
 
+TOPIC = 2
 OPTIONS: dict[str, Any] = {
     "assignors": ["kraftpy-cooperative-sticky"],
     "auto_offset_reset": "earliest",
@@ -155,3 +156,25 @@ async def test_at_the_log_s_end_nobody_skips_what_came_before_the_others(
         one.consumer.resume([(shared, 0)])
         await one.consumer.commit()
         await group.until(lambda: len({record.offset for _, record in group.seen}) == 100)
+
+
+async def test_members_read_on_when_their_topic_allows_no_slices_any_more(
+    broker: Broker, shared: str
+) -> None:
+    """Until the group's leader has seen that and divides it anew, all of it is sent to all."""
+    async with group_on(broker, shared) as (group, cluster):
+        options = {"assignors": OPTIONS["assignors"], "metadata_max_age_ms": 2000}
+        readers = [await group.start(**options) for _ in range(2)]
+        await group.until_shared(*readers)
+        await send(cluster, shared, range(100))
+        await group.until_committed(100)
+        kinds = messages.IncrementalAlterConfigsRequest
+        config = kinds.AlterableConfig("accept.range.fetch", 0, "false")
+        answer = await cluster.request(kinds([kinds.AlterConfigsResource(TOPIC, shared, [config])]))
+        assert not answer.responses[0].error_code
+        await send(cluster, shared, range(100, 200))
+        await group.until_committed(200)
+        await group.until(lambda: {len(each.consumer.shares) for each in readers} == {0, 1})
+        await send(cluster, shared, range(200, 300))
+        await group.until_committed(300)
+        group.check(300)
