@@ -14,6 +14,7 @@ Rules:
   others.
 * Of a partition that this consumer has a part of, or has done out of order, claims are committed
   (`ledger`). What the group has by now, the ledger is told.
+* Whoever gives partitions up or leaves waits for commits under way, but not for ever.
 * A commit with a condition (`compare_and_commit`) is sent once: after an error only its caller can
   tell what to do about it.
 """
@@ -206,8 +207,13 @@ class Commits:
             _log.warning("could not claim what no records lie in: %s", error)
 
     async def before_giving_up(self, offsets: Done, timeout_ms: int) -> None:
-        """With auto commit: commit what was processed; a failure is only logged."""
+        """With auto commit: commit what was processed; a failure is only logged.
+
+        Else what the user has committed without waiting gets its time: later it's refused.
+        """
         if not self._auto:
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=timeout_ms / 1000)
             return
         try:
             await self._commit(dict(offsets), self._committing(), False, timeout_ms)

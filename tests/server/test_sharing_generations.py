@@ -112,6 +112,24 @@ async def test_who_has_joined_since_the_last_poll_commits_when_it_is_closed(
         assert await two.committed([(shared, 0)]) == {(shared, 0): len(found)}
 
 
+@pytest.mark.parametrize("leave", ["close", "unsubscribe"])
+async def test_what_was_committed_without_waiting_counts_when_the_member_leaves(
+    broker: Broker, shared: str, leave: str
+) -> None:
+    async with Cluster(broker.bootstrap) as cluster:
+        await send(cluster, shared, range(100))
+        options = {**OPTIONS, "group_id": shared, "enable_auto_commit": False}
+        async with Consumer(cluster, **options) as one:
+            one.subscribe([shared])
+            commits: list[asyncio.Task[None]] = []
+            while len(commits) < 5:
+                if await one.poll(20, max_records=1):
+                    commits.append(one.commit_async())
+            await getattr(one, leave)()
+            await asyncio.gather(*commits)
+        assert await Coordinator(cluster, shared).committed([(shared, 0)]) == {(shared, 0): 5}
+
+
 async def test_who_learns_that_it_was_replaced_hands_out_nothing_more(
     broker: Broker, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
