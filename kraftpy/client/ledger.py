@@ -131,11 +131,14 @@ class _Account:
         """All below is done, for the group."""
         self.base = base
         self.answered = [span for span in spans if span[1] > base]
-        self.uncommitted = {
-            offset: hash_
-            for offset, hash_ in self.uncommitted.items()
-            if offset >= base and not contains(self.answered, offset)
-        }
+        self.open, self.uncommitted = (
+            {
+                offset: hash_
+                for offset, hash_ in offsets.items()
+                if offset >= base and not contains(self.answered, offset)
+            }
+            for offsets in (self.open, self.uncommitted)
+        )
         if self.doubtful:
             self.doubtful = subtract(self.doubtful, join([(0, base), *self.answered]))
 
@@ -435,7 +438,6 @@ class Ledger:
                     uncovered_from(account.answered, stable),
                     account.answered,
                 )
-                account.open = {o: h for o, h in account.open.items() if o >= account.base}
                 if not self._era:
                     account.next = max(account.next, account.base)
                     account.fetched = max(account.fetched, account.base)

@@ -194,6 +194,21 @@ def test_who_seeks_on_has_done_with_what_lies_between() -> None:
     assert ranges(ledger) == [(LOW, [(5, 29)])]
 
 
+def test_out_of_order_what_is_claimed_by_its_offset_is_nobody_s_to_do() -> None:
+    ledger = Ledger(explicit=True)
+    ledger.add(LOW, 0)
+    hand_out(ledger, ledger.turn(), dict.fromkeys(range(20), 5), 20)
+    assert ledger.done(15)
+    ledger.answered(ledger.dues(), 0)
+    ledger.answered(ledger.dues_below(10), 10)
+    assert ledger.done_below == 10
+    assert not ledger.done(9)
+    assert [offset for offset in range(20) if ledger.done(offset)] == [
+        *range(10, 15),
+        *range(16, 20),
+    ]
+
+
 def test_what_the_log_lost_counts_as_done() -> None:
     ledger = Ledger(explicit=True)
     ledger.add(LOW, 0)
