@@ -22,6 +22,7 @@ from kraftpy.frozen import NamedTuple
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 _METADATA_MAX_BYTES = 2**15 - 1
+_LINE_OF_A_GROUP = re.compile(r"[^\n]*,[^,\n]*,\s*[0-9]+\s*,\s*[0-9]+\s*(,|\n|$)")
 _Entry = tuple[object, object, object, object, object]
 
 
@@ -31,14 +32,17 @@ class OffsetsFileError(ValueError):
 
 def offsets_csv(group_id: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> str:
     """The lines for one group; all of them with metadata if one of them has some."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     if any(each.metadata for each in offsets.values()):
-        rows = ((group_id, *name, each.offset, each.metadata) for name, each in offsets.items())
-        writer.writerows(rows)
-    else:
-        writer.writerows((*name, each.offset) for name, each in offsets.items())
-    return text.getvalue()
+        return "".join(
+            _line(group_id, *name, each.offset, each.metadata) for name, each in offsets.items()
+        )
+    return "".join(_line(*name, each.offset) for name, each in offsets.items())
+
+
+def _line(*cells: object) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes what ends a line: \r, too
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 class WrittenOffset(NamedTuple):
@@ -54,10 +58,10 @@ def read_offsets(data: bytes, group_id: str) -> dict[Partition, WrittenOffset]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise OffsetsFileError(f"it is not UTF-8: {error}") from None
-    entries = _json_entries(text) if text.lstrip()[:1] in ("[", "{") else _csv_entries(text)
+    entries = _entries(text)
     offsets: dict[Partition, WrittenOffset] = {}
     for where, (group, topic, partition, offset, metadata) in entries:
-        if group is not None and group != group_id:
+        if group is not None and group_id not in (group, str(group).strip()):
             continue
         if not isinstance(topic, str) or not topic or not _is_text(topic):
             raise OffsetsFileError(f"{where}: {topic!r} is no topic")
@@ -76,6 +80,17 @@ def read_offsets(data: bytes, group_id: str) -> dict[Partition, WrittenOffset]:
     return offsets
 
 
+def _entries(text: str) -> Iterator[tuple[str, _Entry]]:
+    if text.lstrip()[:1] not in ("[", "{"):
+        return _csv_entries(text)
+    try:
+        return _json_entries(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        if _LINE_OF_A_GROUP.match(text):  # of one that is called `[a]`
+            return _csv_entries(text)
+        raise OffsetsFileError(f"it is no JSON: {error}") from None
+
+
 def _csv_entries(text: str) -> Iterator[tuple[str, _Entry]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -84,20 +99,18 @@ def _csv_entries(text: str) -> Iterator[tuple[str, _Entry]]:
             if len(cells) == 3:
                 yield where, (None, *(cell.strip() for cell in cells), None)  # type: ignore[misc]
             elif len(cells) == 4:
-                yield where, (*(cell.strip() for cell in cells), None)  # type: ignore[misc]
+                group, *place = cells
+                yield where, (group, *(cell.strip() for cell in place), None)  # type: ignore[misc]
             elif len(cells) == 5:
-                yield where, (*(cell.strip() for cell in cells[:4]), cells[4])  # type: ignore[misc]
+                group, *place, metadata = cells
+                yield where, (group, *(cell.strip() for cell in place), metadata)  # type: ignore[misc]
             elif cells:
                 raise OffsetsFileError(f"{where} is not TOPIC,PARTITION,OFFSET")
     except csv.Error as error:
         raise OffsetsFileError(f"line {reader.line_num}: {error}") from None
 
 
-def _json_entries(text: str) -> Iterator[tuple[str, _Entry]]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise OffsetsFileError(f"it is no JSON: {error}") from None
+def _json_entries(document: object) -> Iterator[tuple[str, _Entry]]:
     if not isinstance(document, list):
         raise OffsetsFileError("it is no list of objects with topic, partition and offset")
     for number, entry in enumerate(document, start=1):

@@ -33,6 +33,13 @@ def test_metadata_takes_five_cells_in_every_line() -> None:
     assert found == {name: WrittenOffset(5, text) for name, text in texts.items()}
 
 
+@pytest.mark.parametrize("group", ["[a]", '{"a"', "[1", " g ", "a,b", '"g"', "a\r"])
+@pytest.mark.parametrize("text", ["a\rb", "\r", "a\r\nb", "\n", '"', "x"])
+def test_what_is_written_of_odd_groups_and_texts_can_be_read(group: str, text: str) -> None:
+    written = offsets_csv(group, {("orders", 0): OffsetAndMetadata(5, text)})
+    assert read_offsets(written.encode(), group) == {("orders", 0): WrittenOffset(5, text)}
+
+
 @pytest.mark.parametrize(
     "text",
     [
