@@ -81,7 +81,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
     Raises OSError; then the file may be there or not, but never in part.
     """
     make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_HALF}")
+    temporary = _beside(path)
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -104,7 +104,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
     What was there before stays as it was until then. Raises OSError, and what `write` raises.
     """
-    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_HALF}")
+    beside = _beside(path)
     try:
         write(beside)
         with beside.open("rb") as file:
@@ -113,6 +113,11 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         sync_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """Where a file is written first: its own name may be as long as names can be."""
+    return path.with_name(f"{uuid.uuid4().hex}{_HALF}")
 
 
 def sweep_halves(folder: Path) -> None:

@@ -14,6 +14,7 @@ from kraftpy.pipeline.folder import (
     local_folder,
     numbered,
     put_if_absent,
+    replace_file,
     sweep_halves,
 )
 
@@ -24,6 +25,14 @@ def test_the_first_contents_stand(tmp_path: Path) -> None:
     assert not put_if_absent(path, b"second")
     assert path.read_bytes() == b"first"
     assert [one.name for one in path.parent.iterdir()] == ["1.json"]
+
+
+def test_a_name_may_be_as_long_as_that_of_a_topic(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 249}.json"
+    assert put_if_absent(path, b"first")
+    replace_file(path, lambda beside: beside.write_bytes(b"second"))
+    assert path.read_bytes() == b"second"
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_of_many_writers_one_wins_and_its_contents_are_whole(tmp_path: Path) -> None:
