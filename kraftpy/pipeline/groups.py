@@ -6,10 +6,13 @@ never ahead. What a mirror translates for a group at the copy (rule 343):
 
 * It never goes back, and is left alone while the group has members there: they commit themselves.
 * Groups of mirrors and sinks themselves aren't translated, nor share groups.
+* What the other cluster doesn't take of one group is told, and keeps no other from going on: there
+  its name may be that of a share group, or texts be shorter.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from kraftpy.client.group_admin import CommittedOffset, GroupAdmin
@@ -21,6 +24,8 @@ from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import Partition
 
+_logger = logging.getLogger("kraftpy.pipeline")
+
 _OURS = ("kraftpy-mirror.", "kraftpy-sink.")
 _NOT_NOW = frozenset(
     {
@@ -30,6 +35,7 @@ _NOT_NOW = frozenset(
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
+_NOT_THERE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.OFFSET_METADATA_TOO_LARGE})
 
 
 def commit_ends(door: Door, topic: str, group: str, ends: Mapping[int, int]) -> None:
@@ -62,18 +68,24 @@ def commit_places(brokers: Brokers, group: str, wanted: Mapping[Partition, int])
 
 
 class Translated(NamedTuple):
-    """What became of groups: offsets that were committed, and groups that are in use there."""
+    """What became of groups: offsets that were committed, and groups that were left alone."""
 
     offsets: int
     left: int
 
 
 def translate_groups(
-    near: Brokers, far: Brokers, syncs: Syncs, copy_of: Callable[[str], str], but: str | None
+    near: Brokers,
+    far: Brokers,
+    syncs: Syncs,
+    copy_of: Callable[[str], str],
+    but: str | None,
+    told: set[str],
 ) -> Translated:
     """Commits for each group at the source, but for one, where it goes on in the copies.
 
-    Raises KafkaError, ConnectionError.
+    `told` are groups of which it was said before that they can't be translated; those of which it
+    is said now come to it. Raises KafkaError, ConnectionError.
     """
     here, there = GroupAdmin(near.cluster()), GroupAdmin(far.cluster())
     done = left = 0
@@ -90,10 +102,13 @@ def translate_groups(
             continue
         errors = far.run(there.commit(group.id, change, before))
         for (topic, number), error in errors.items():
-            if error.code not in _NOT_NOW:
-                raise KafkaError(
-                    error.code, f"group {group.id!r}, {topic}-{number}: {error.message}"
-                )
+            text = f"group {group.id!r}, {topic}-{number}: {error.message}"
+            if error.code in _NOT_THERE:
+                if group.id not in told:
+                    _logger.warning("an offset can't be translated: %s", text)
+                told.add(group.id)
+            elif error.code not in _NOT_NOW:
+                raise KafkaError(error.code, text)
         done += len(change) - len(errors)
         left += bool(errors)
     return Translated(done, left)

@@ -119,6 +119,7 @@ class Mirror:
         self._group = group
         self._offsets = offsets
         self._looked_at_age: set[str] = set()
+        self._told_groups: set[str] = set()
         self._reached = False
         self._check_options()
 
@@ -379,7 +380,9 @@ class Mirror:
                 commit_places(near, self._group, {name: ends[name] for name in names})
             if not self._offsets:
                 return 0
-            return translate_groups(near, far, syncs, self._names.copy_of, self._group).offsets
+            return translate_groups(
+                near, far, syncs, self._names.copy_of, self._group, self._told_groups
+            ).offsets
 
 
 def _partitions(wanted: Mapping[str, list[int]]) -> list[Partition]:
