@@ -14,6 +14,7 @@ Rules:
   starts the same node at the same address. A free port is picked below the range that the kernel
   gives to outgoing connections, so that none of those takes it while a node is down.
 * What a secured cluster has beside that is `securing`'s to know.
+* A folder that was moved or copied has its own data: what named the old one names this one then.
 * What cannot be used is not written: the folder starts again as it was.
 """
 
@@ -27,10 +28,13 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import click
+
 from kraftpy.cli.common import EXIT_NOT_STARTED, EXIT_USAGE, Failure
-from kraftpy.cli.securing import PROTOCOL, Secured, secure, secured
+from kraftpy.cli.securing import PROTOCOL, USERS, Secured, secure, secured
 from kraftpy.cli.server import parse_config
 from kraftpy.cli.supervisor import Node
 from kraftpy.core.config import BrokerConfig, ConfigError, parse_properties
@@ -51,6 +55,7 @@ EPHEMERAL_SETTINGS = {
 """What `--ephemeral` writes: a stopped process is noticed in 3 s instead of 9 (broker) and 30
 (replica), and the first group waits for 5 partitions instead of 50. Nothing about durability."""
 
+_DATA_MARK = "meta.properties"  # what every folder of data has
 _FREE_PORTS = range(10_000, 32_768)
 _VOTERS = 3
 _REPLICAS = 3
@@ -143,8 +148,9 @@ def prepare(
         return picked[-1]
 
     old = [_read(node) for node in there]
+    here = _moved(root, there, old)
     if there:
-        texts = _grown_texts(root, there, old, added, pick) if added else list(old)
+        texts = _grown_texts(root, there, here, added, pick) if added else list(here)
         if port is not None:
             for place, text in enumerate(texts):
                 texts[place] = _with_port(text, port + place if port else pick())
@@ -166,6 +172,9 @@ def prepare(
         for node, text, before in zip(there, texts, old, strict=False):
             if text != before:
                 _write(node.config_path, text)
+        if here != old:
+            _tell_clients(root)
+            click.echo(f"{root} was moved or copied: its settings name it as it is now", err=True)
     except Failure:
         prepared.discard()
         raise
@@ -186,6 +195,59 @@ def is_free(port: int) -> bool:
 def _node(root: Path, node_id: int) -> Node:
     home = root / f"node{node_id}"
     return Node(node_id, home / "server.properties", home / "data", home / "log")
+
+
+def _moved(root: Path, nodes: Sequence[Node], texts: Sequence[str]) -> list[str]:
+    """The texts of properties files, with this folder where they name the one of before.
+
+    Else nodes would look for their data there, and begin anew where there are none.
+    """
+    found: list[dict[str, str]] = []
+    for text in texts:
+        try:
+            found.append(parse_properties(text))
+        except ConfigError:
+            return list(texts)  # parse_config will say what is wrong
+    before = next(filter(None, map(partial(_root_before, root), nodes, found)), None)
+    if before is None:
+        return list(texts)
+    return [
+        with_settings(
+            text,
+            {
+                key: str(root) + value.removeprefix(before)
+                for key, value in settings.items()
+                if value.startswith(f"{before}/")
+            },
+        )
+        for text, settings in zip(texts, found, strict=True)
+    ]
+
+
+def _root_before(root: Path, node: Node, settings: Mapping[str, str]) -> str | None:
+    """Where the folder was when it got the data that a node has here; None if that was here."""
+    data = settings.get("log.dirs", "")
+    before = data.removesuffix(f"/{node.log_dir.relative_to(root)}")
+    if data in (before, str(node.log_dir)) or not (node.log_dir / _DATA_MARK).exists():
+        return None
+    with contextlib.suppress(OSError):
+        if Path(before).samefile(root):  # by another name: a link, or a mount
+            return None
+    return before
+
+
+def _tell_clients(root: Path) -> None:
+    """Has the files for clients of a secured cluster name its authority where that is now."""
+    there = secured(root)
+    for user in USERS if there is not None else ():
+        assert there is not None
+        for path, key in (
+            (there.client_conf(user), "ssl.ca.location"),
+            (there.client_properties(user), "ssl.truststore.location"),
+        ):
+            if path.exists():
+                text = path.read_text(encoding="utf-8")
+                _write(path, with_settings(text, {key: str(there.authority)}))
 
 
 def _check_settings(ids: Sequence[int], settings: Settings) -> None:

@@ -140,6 +140,22 @@ def test_a_folder_keeps_the_cluster(tmp_path: Path) -> None:
         assert f"another process runs the broker in {second['brokers'][0]['dir']}" in said
 
 
+def test_a_folder_that_was_moved_keeps_the_cluster(tmp_path: Path) -> None:
+    """Its files name where it was: it began anew there, without a word."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    options = ("dev", "--port", "0", "-o", "json", "--dir")
+    with running(*options, str(before), "--brokers", "3") as dev:
+        output("produce", "t", stdin=b"kept\n", bootstrap=dev.ready()["bootstrap"])
+        assert dev.end() == 0
+    before.rename(after)
+    with running(*options, str(after)) as dev:
+        ready = dev.ready()
+        assert output("consume", "t", "-o", ":end", bootstrap=ready["bootstrap"]) == "kept\n"
+        assert all(str(after) in properties(broker)["log.dirs"] for broker in ready["brokers"])
+        assert dev.end() == 0
+    assert not before.exists()
+
+
 def test_a_folder_gets_more_brokers(tmp_path: Path) -> None:
     options = ("dev", "-o", "json", "--dir", str(tmp_path / "kafka"))
     with running(*options, "--port", "0", "-c", "log.retention.hours=7") as dev:

@@ -177,6 +177,22 @@ def test_started_again_it_is_secured_as_it_was(tmp_path: Path) -> None:
         output("topic", "list", *given)
 
 
+def test_a_folder_that_was_moved_is_secured_as_it_was(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    line = ("--port", "0", "-o", "json", "--dir")
+    with running("dev", "--secure", *line, str(before)) as process:
+        process.ready()
+        assert process.end() == 0
+    before.rename(after)
+    with running("dev", *line, str(after)) as process:
+        again = process.ready()
+        file = Path(again["secure"]["users"]["admin"])
+        for name in (file, file.with_suffix(".properties")):
+            output("topic", "list", "-b", again["bootstrap"], "--command-config", str(name))
+            assert name.stat().st_mode & 0o777 == 0o600
+    assert not before.exists()
+
+
 def test_a_cluster_that_is_not_secured_stays_so(tmp_path: Path) -> None:
     home = tmp_path / "plain"
     with running("dev", "--port", "0", "--dir", str(home), "-o", "json") as process:

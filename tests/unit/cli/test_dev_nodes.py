@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,22 @@ def test_what_cannot_be_used_adds_nobody(tmp_path: Path) -> None:
     with pytest.raises(Failure):
         grown(tmp_path, 2, "num.partitions=none")
     assert {path: path.read_text() for path in tmp_path.rglob("server.properties")} == before
+
+
+def test_a_copy_has_its_own_data_and_a_link_or_a_folder_of_ones_own_stays(tmp_path: Path) -> None:
+    first, copy, link = tmp_path / "first", tmp_path / "copy", tmp_path / "link"
+    own = tmp_path / "disk" / "node2" / "data"
+    prepare(first, 2, 0, {2: {"log.dirs": str(own)}}, ephemeral=False)
+    (first / "node1" / "data").mkdir()
+    (first / "node1" / "data" / "meta.properties").touch()
+    before = grown(first, 2)
+    shutil.copytree(first, copy)
+    link.symlink_to(first)
+    assert grown(link, 2) == before
+    assert grown(first, 2) == before
+    one, two = grown(copy, 2)
+    assert one["log.dirs"] == str(copy / "node1" / "data")
+    for each in (one, two):
+        assert each["kraftpy.quorum.secret.file"] == str(copy / "quorum.secret")
+    assert two["log.dirs"] == str(own)
+    assert grown(first, 2) == before
