@@ -12,7 +12,8 @@ Rules:
   `kraftpy.spark.delivery` for what that means when some are sent twice).
 * A cycle reads the topics and partitions that the source has when it begins; before that, the
   target is given as many, and all of its brokers know of them. A topic of a pattern that is gone is
-  left out; how far it was copied is kept.
+  left out; how far it was copied is kept. If one goes while a cycle is under way and that fails,
+  another begins.
 * With the option exactlyOnce of the sink a task writes in a transaction, and drops what was
   committed before (`kraftpy.spark.copying`).
 * A checkpoint is refused, before a cycle and behind it, if topics aren't its own (`mirrored`).
@@ -26,6 +27,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -50,8 +52,9 @@ from kraftpy.pipeline.mirrored import (
 )
 from kraftpy.pipeline.offset_syncs import SyncStore, advanced, begun
 from kraftpy.pipeline.ranges import OffsetRange
-from kraftpy.pipeline.session import refuse_speculation
+from kraftpy.pipeline.session import refuse_speculation, spark_errors
 from kraftpy.pipeline.target import Target, TargetTopic
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.spark.brokers import Brokers
 from kraftpy.spark.positions import Offsets, OptionError, Partition, offsets_of
 from kraftpy.spark.settings import STREAM, read_settings
@@ -59,6 +62,8 @@ from kraftpy.spark.settings import STREAM, read_settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+_logger = logging.getLogger("kraftpy.pipeline")
 
 _COLUMNS: Final[tuple[str, ...]] = ("key", "value", "partition", "timestamp", "headers")
 _POLL_S: Final = 1
@@ -120,6 +125,7 @@ class Mirror:
         self._offsets = offsets
         self._looked_at_age: set[str] = set()
         self._told_groups: set[str] = set()
+        self._under_way: frozenset[str] = frozenset()
         self._reached = False
         self._check_options()
 
@@ -131,15 +137,32 @@ class Mirror:
         with self._alone():
             while not stop.is_set():
                 began = time.monotonic()
-                wanted = self._prepare()
-                self._reached = True
-                rows = self._copy(wanted) if wanted else {}
-                offsets = self._settle(wanted, rows)
-                seconds = time.monotonic() - began
-                yield Cycle(sum(rows.values()), len(rows), seconds, offsets)
+                try:
+                    cycle = self._cycle(began)
+                except Exception as error:
+                    expected = isinstance(error, (OptionError, KafkaError, *spark_errors()))
+                    if not expected or not self._some_are_gone():
+                        raise
+                    continue
+                yield cycle
                 if every_s is None:
                     return
                 stop.wait(max(0.0, began + every_s - time.monotonic()))
+
+    def _cycle(self, began: float) -> Cycle:
+        wanted = self._prepare()
+        self._reached = True
+        rows = self._copy(wanted) if wanted else {}
+        offsets = self._settle(wanted, rows)
+        return Cycle(sum(rows.values()), len(rows), time.monotonic() - began, offsets)
+
+    def _some_are_gone(self) -> bool:
+        """Whether topics of the pattern were deleted since the cycle began, and says which."""
+        with self._near() as near:
+            gone = sorted(self._under_way.difference(self._chosen(near)))
+        for topic in gone:
+            _logger.warning("topic %s was deleted while it was copied: going on without it", topic)
+        return bool(gone)
 
     def preview(self) -> list[Preview]:
         """What a cycle would do now. Nothing is stored, made or read."""
@@ -236,7 +259,9 @@ class Mirror:
         Returns the partitions to copy.
         """
         with self._near() as near, self._far() as far:
-            wanted = {topic: self._prepare_one(topic, near, far) for topic in self._chosen(near)}
+            topics = self._chosen(near)
+            self._under_way = frozenset(topics)
+            wanted = {topic: self._prepare_one(topic, near, far) for topic in topics}
             self._begin_syncs(wanted, near, far)
         return wanted
 

@@ -62,11 +62,11 @@ class DataLossError(RuntimeError):
         super().__init__(f"{what}. {advice}")
 
 
-def report_loss(what: str, fail: bool) -> None:
-    """Raises DataLossError, or warns."""
+def report_loss(what: str, fail: bool, why: str = "as failOnDataLoss is false") -> None:
+    """Raises DataLossError, or warns and says why it doesn't matter."""
     if fail:
         raise DataLossError(what)
-    _logger.warning("%s; going on without them, as failOnDataLoss is false", what)
+    _logger.warning("%s; going on without them, %s", what, why)
 
 
 class Brokers:
@@ -175,13 +175,19 @@ class Brokers:
     # -- reading
 
     def read(
-        self, wanted: Slice, columns: Sequence[str], *, fail_on_data_loss: bool = True
+        self,
+        wanted: Slice,
+        columns: Sequence[str],
+        *,
+        fail_on_data_loss: bool = True,
+        must_exist: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """The records of a slice as Arrow batches with these columns.
 
-        Raises DataLossError, KafkaError (CORRUPT_MESSAGE for damage) and ConnectionError.
+        Without `must_exist` there are none if the topic or partition isn't there any more. Raises
+        DataLossError, KafkaError (CORRUPT_MESSAGE for damage) and ConnectionError.
         """
-        reading = _Reading(self, wanted, fail_on_data_loss)
+        reading = _Reading(self, wanted, fail_on_data_loss, must_exist)
         ahead: asyncio.Task[Any] | None = None
         try:
             while reading.left:
@@ -305,10 +311,13 @@ def _aborted(response: Any, settings: ClientSettings) -> list[Aborted]:
 class _Reading:
     """How far a task has come with its slice; `left` is what it still wants, None at the end."""
 
-    def __init__(self, brokers: Brokers, wanted: Slice, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, brokers: Brokers, wanted: Slice, fail_on_data_loss: bool, must_exist: bool
+    ) -> None:
         self.left: Any = wanted if wanted.start < wanted.end else None
         self._brokers = brokers
         self._fail = fail_on_data_loss
+        self._must_exist = must_exist
         self._bytes_per_offset = 0.0
         self._all_is_sent = False
         self._led_nowhere = False
@@ -384,10 +393,14 @@ class _Reading:
         except KafkaError:
             if not missing:
                 raise
-            self._lose(
+            what = (
                 f"{self._name()} does not exist any more: {self.left.end - self.left.start} "
                 f"offsets ({self.left.start} to {self.left.end - 1}) are gone"
             )
+            if self._must_exist:
+                self._lose(what)
+            else:
+                report_loss(what, fail=False, why="as it isn't assigned any more")
             self.left = None
         else:
             self._brokers.cluster().topics.pop(self.left.topic, None)

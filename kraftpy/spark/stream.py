@@ -18,7 +18,8 @@ Rules:
   topics are gone, or a log ends before where it was read, data is lost: `failOnDataLoss` decides.
 * With the option assign, partitions that aren't assigned any more aren't lost: where they are is
   kept, and there reading goes on when they are assigned again. Nor does a topic that is assigned
-  later lack what its log had before.
+  later lack what its log had before. A batch that was planned with one, and is repeated, does
+  without it if it isn't there any more: nothing else would ever be read again.
 * A topic that was made anew is a new one, and read from its start on. A task of a batch that was
   planned before finds out for itself.
 * minOffsetsPerTrigger holds a batch back, at most for maxTriggerDelay; it does nothing with
@@ -278,8 +279,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         part: Slice | None = partition.value
         if part is None:
             return  # Spark starts one task, of None, for a plan that has none
+        assigned = not self._unassigned({(part.topic, part.partition): part.start})
         with self._brokers() as brokers:
-            for table in brokers.read(part, self.columns, fail_on_data_loss=self._fails):
+            for table in brokers.read(
+                part, self.columns, fail_on_data_loss=self._fails, must_exist=assigned
+            ):
                 if isinstance(partition, StreamTask) and _is_another(brokers, partition):
                     report_loss(
                         f"topic {part.topic!r} was deleted and made anew: {part.end - part.start} "

@@ -56,6 +56,30 @@ def test_342_what_isnt_assigned_any_more_is_kept(broker: Broker, new_topic: NewT
         reader(broker, one, two).latestOffset(as_json(third), ALL)
 
 
+def test_342_a_planned_batch_does_without_what_is_neither_assigned_nor_there(
+    broker: Broker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraftpy.spark.brokers._MISSING_TOPIC_PATIENCE_S", 0.2)
+    one, two = new_topic(), new_topic()
+    for topic in (one, two):
+        fill(broker.bootstrap, topic, numbered(10))
+    stream = reader(broker, one, two)
+    start = stream.initialOffset()
+    end = stream.latestOffset(as_json(start), ALL)
+
+    def read_by(stream: StreamReader) -> dict[str, int]:
+        tasks = stream.partitions(as_json(start), as_json(end))
+        return {
+            task.value.topic: sum(table.num_rows for table in stream.read(task)) for task in tasks
+        }
+
+    assert read_by(reader(broker, one)) == {one: 10, two: 10}
+    delete_topic(broker.bootstrap, two)
+    assert read_by(reader(broker, one)) == {one: 10, two: 0}
+    with pytest.raises(DataLossError, match="does not exist any more"):
+        read_by(reader(broker, one, two))
+
+
 def test_342_a_topic_that_is_assigned_later_begins_where_it_begins(
     broker: Broker, new_topic: NewTopic
 ) -> None:
