@@ -557,8 +557,7 @@ class Broker:
         return suspects | {self.node_id} if self.cut_off else suspects
 
     def is_alive(self, node_id: int) -> bool:
-        broker = self.metadata.brokers.get(node_id)
-        return broker is not None and not broker.fenced
+        return (broker := self.metadata.brokers.get(node_id)) is not None and not broker.fenced
 
     def controller_id(self) -> int:
         """The broker that clients are told is the controller: the active one's, else this one.
@@ -571,14 +570,15 @@ class Broker:
             return leader_id
         return NO_CONTROLLER if self.cut_off else self.node_id
 
-    def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
-        """The live brokers, with `fenced` also those that are not, as this client finds them.
+    def reachable_nodes(self, ctx: RequestContext) -> list[Node]:
+        """The live brokers for this client; not this one while it is cut off, if others live."""
+        return self._nodes(ctx, [b for b in self.metadata.brokers.values() if not b.fenced])
 
-        Without this one while it is cut off, as long as there is another.
-        """
-        return self._nodes(
-            ctx, [b for b in self.metadata.brokers.values() if fenced or not b.fenced]
-        )
+    def all_nodes(self, ctx: RequestContext) -> list[Node]:
+        """All brokers for this client; this one is fenced while it is cut off."""
+        gone = {self.node_id} if self.cut_off else ()
+        nodes = (node_for(each, ctx, self.config) for each in self.metadata.brokers.values())
+        return [each._replace(fenced=each.fenced or each.node_id in gone) for each in nodes]
 
     def nodes_for_metadata(self, ctx: RequestContext) -> list[Node]:
         """The live brokers, and those that were alive a moment ago.

@@ -323,6 +323,14 @@ def test_a_broker_without_a_quorum_says_so(cluster: Cluster) -> None:
     create = ("topic", "create", "orders", "--timeout", "1")
     said = failure(*create, code=1, bootstrap=run.bootstrap)
     assert "the change was not made" in said
+
+    def is_told_as_down() -> bool:
+        states = {each["broker"]: each["state"] for each in run.json("brokers")}
+        assert states.keys() == {1, 2, 3}  # the one that answers was left out once it was cut off
+        return states[3] == "fenced"
+
+    wait_until(is_told_as_down, "the last broker leads nothing any more")
+    assert run.json(*health[1:-2], code=5)["brokers"] == [1, 2, 3]
     cluster.kill(3)  # a node that can't hand over would take its time to stop
 
 

@@ -59,14 +59,12 @@ def describe_cluster(
             error_message="this is a broker: ask for endpoint type 1 (brokers)",
             endpoint_type=ENDPOINT_TYPE_BROKERS,
         )
+    nodes = broker.all_nodes if request.include_fenced_brokers else broker.reachable_nodes
     return DescribeClusterResponse(
         endpoint_type=ENDPOINT_TYPE_BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id(),
-        brokers=[
-            _broker_of(broker, node)
-            for node in broker.reachable_nodes(ctx, fenced=request.include_fenced_brokers)
-        ],
+        brokers=[_broker_of(broker, node) for node in nodes(ctx)],
         cluster_authorized_operations=cluster_operations(
             ctx.session.view, request.include_cluster_authorized_operations
         ),

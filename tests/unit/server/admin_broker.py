@@ -179,11 +179,13 @@ class FakeBroker:
     def is_alive(self, node_id: int) -> bool:
         return not self.metadata.brokers[node_id].fenced
 
-    def reachable_nodes(self, ctx: RequestContext, *, fenced: bool = False) -> list[Node]:
+    def reachable_nodes(self, ctx: RequestContext) -> list[Node]:
+        return [node for node in self.all_nodes(ctx) if not node.fenced]
+
+    def all_nodes(self, ctx: RequestContext) -> list[Node]:
         return [
             Node(broker.id, ctx.session.local_host, ctx.session.local_port, "r", broker.fenced)
             for broker in self.metadata.brokers.values()
-            if fenced or not broker.fenced
         ]
 
     def ask(self, request: Any, version: int | None = None) -> Any:
