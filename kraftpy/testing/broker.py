@@ -150,7 +150,12 @@ class Broker(WithFaults):
         return self
 
     def kill(self) -> None:
-        """kill -9, and wait until all of the node is gone; `restart` brings it back."""
+        """kill -9, and wait until all of the node is gone; `restart` brings it back.
+
+        `BrokerError` if it isn't running: its pid may be another process's by now.
+        """
+        if not self.running:
+            raise BrokerError(f"{self!r}; start() or restart() starts it")
         os.kill(self.pid, signal.SIGKILL)
         wait_until(lambda: not is_alive(self.pid), f"broker {self.pid} is gone after kill -9")
         wait_until(

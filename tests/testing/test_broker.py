@@ -49,6 +49,25 @@ def test_kill_and_restart_keep_address_and_data(kraftpy_factory: Callable[..., B
     assert run(broker, "consume", "t", "-o", ":end") == b"kept\n"
 
 
+def test_only_a_broker_that_runs_can_be_killed(
+    kraftpy_factory: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process 0 is whoever kills, with all of its group; that of a dead one may be another's."""
+    killed: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", lambda pid, number: killed.append(pid))
+        with pytest.raises(BrokerError, match=r"not running.*start\(\)"):
+            Broker(dir=tmp_path).kill()
+    broker = kraftpy_factory()
+    broker.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", lambda pid, number: killed.append(pid))
+        with pytest.raises(BrokerError, match="not running"):
+            broker.kill()
+    assert killed == []
+    broker.restart()
+
+
 def test_settings(kraftpy_factory: Callable[..., Broker]) -> None:
     broker = kraftpy_factory(num_partitions=5, auto_create_topics_enable=True)
     run(broker, "produce", "t", stdin=b"x\n")
