@@ -254,15 +254,19 @@ async def _consume(
 
 
 class _Written(RebalanceListener):
-    """What of each partition is on stdout, and commits it."""
+    """What of each partition is on stdout, and commits it.
+
+    With the markers of transactions behind it: else a lag of one would stay.
+    """
 
     def __init__(self, consumer: Consumer[bytes, bytes]) -> None:
         self._consumer = consumer
         self._offsets: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def add(self, name: Partition, offset: int) -> None:
-        self._offsets[name] = offset
+        self._offsets[name] = self._ends[name] = offset
 
     async def commit(self) -> None:
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
@@ -271,15 +275,25 @@ class _Written(RebalanceListener):
             await self._consumer.commit(offsets)
 
     async def commit_if_due(self) -> None:
+        """To be called while all that was polled is written."""
         if time.monotonic() >= self._commit_at:
+            for name in self._ends.keys() & self._consumer.assignment:
+                position = await self._consumer.position(name)
+                if position > self._ends[name]:
+                    self.add(name, position)
             await self.commit()
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
         await self.commit()
+        self._forget(partitions)
 
     async def lost(self, partitions: Sequence[Partition]) -> None:
+        self._forget(partitions)
+
+    def _forget(self, partitions: Sequence[Partition]) -> None:
         for name in partitions:
             self._offsets.pop(name, None)
+            self._ends.pop(name, None)
 
 
 async def _consume_as_member(

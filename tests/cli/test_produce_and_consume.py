@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kraftpy.client.partitioner import partition_of_key
 from kraftpy.testing import Broker
+from tests.waiting import wait_until
 
 from .commands import failure, output, run_command, running
 
@@ -249,6 +251,27 @@ def test_sigterm_ends_a_member_as_ctrl_c_does(
     assert described["state"] == "Empty"
     produce(b"3\n")
     assert consume("-g", topic, "-n", "1") == "3\n"
+
+
+def test_a_member_leaves_no_lag_behind_the_marker_of_a_transaction(
+    kraftpy: Broker, topic: str, produce: Callable[..., str]
+) -> None:
+    produce(b"1\n")
+    producer = Producer({"bootstrap.servers": kraftpy.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"2")
+    producer.commit_transaction()
+
+    def committed() -> int:
+        shown = output("group", "offsets", "show", topic, "-o", "json", bootstrap=kraftpy.bootstrap)
+        return max((each["offset"] for each in json.loads(shown)), default=-1)
+
+    with running("consume", topic, "-g", topic, bootstrap=kraftpy.bootstrap) as member:
+        assert [member.stdout_line(), member.stdout_line()] == ["1", "2"]
+        wait_until(lambda: committed() == 3, "the marker is behind the group")
+        assert member.end(signal.SIGINT) == 130
+    assert committed() == 3
 
 
 def test_sigterm_writes_what_was_read_and_says_so(
