@@ -74,6 +74,9 @@ LAST_STABLE_OFFSET_TAG = 10_000
 # OFFSET_RANGES_TAG and SLICES_TAG of OffsetFetchResponsePartition and ...Partitions, with epochs
 # (`encode_ranges`, `encode_slices`).
 WANT_RANGES_TAG = 10_000
+# OffsetFetchResponseGroup, to who wants claims: the group's generation (`encode_int64`). Not there:
+# it has no members whose generations count, or whoever answered doesn't say so.
+GENERATION_TAG = 10_000
 
 # -- fetches of some of a partition's records
 

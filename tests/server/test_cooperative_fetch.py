@@ -29,6 +29,7 @@ from tests.server.test_claims import Claimer
 from tests.server.test_produce import now_ms
 from tests.server.test_transactions import Id
 from tests.server.wire import Wire, fetch, fetch_request, produce
+from tests.waiting import wait_until
 
 NewTopic = Callable[..., str]
 Ranges = list[tuple[int, int]]
@@ -343,3 +344,60 @@ def test_plain_fetches_and_other_groups_have_all(shared: Callable[[int], Shared]
     ben.cooperation = ben.cooperation._replace(group=f"other-{setting.topic}")
     assert Claimer(setting.wire, f"other-{setting.topic}").commit(setting.topic, 0) is E.NONE
     assert ben.fetch(0) == [(0, 9)]
+
+
+def joined(setting: Shared) -> Cooperation:
+    """As whom the one member of the group may fetch that has joined it, just now."""
+    kinds = m.JoinGroupRequest
+    request = kinds(
+        setting.group.group_id,
+        session_timeout_ms=LONG_MS,
+        rebalance_timeout_ms=LONG_MS,
+        protocol_type="consumer",
+        protocols=[kinds.JoinGroupRequestProtocol("range", b"")],
+    )
+    answer = setting.wire.call(ApiKey.JOIN_GROUP, 6, request)
+    assert answer.error_code == E.MEMBER_ID_REQUIRED
+    request.member_id = answer.member_id
+    answer = setting.wire.call(ApiKey.JOIN_GROUP, 6, request)
+    assert answer.error_code == E.NONE
+    return Cooperation(request.group_id, request.member_id, answer.generation_id, LONG_MS)
+
+
+def left(setting: Shared, who: Cooperation) -> None:
+    kinds = m.LeaveGroupRequest
+    request = kinds(who.group, members=[kinds.MemberIdentity(who.member)])
+    assert setting.wire.call(ApiKey.LEAVE_GROUP, 4, request).error_code == E.NONE
+
+
+def test_a_generation_that_the_coordinator_doesn_t_know_isn_t_believed(
+    shared: Callable[[int], Shared],
+) -> None:
+    """Anybody who may fetch for the group could hold all its members up."""
+    setting = shared(3)
+    ann, ben = setting.member("ann"), setting.member("ben")
+    ann.cooperation = joined(setting)
+    ben.cooperation = ben.cooperation._replace(generation=1_000)
+    for _ in range(2):
+        assert ben.refusal(0, max_wait_ms=10_000) is E.ILLEGAL_GENERATION
+    assert ann.fetch(0) == [(0, 9)]
+    assert ben.refusal(0, max_wait_ms=10_000) is E.ILLEGAL_GENERATION
+    assert ann.fetch(10) == [(10, 19)]
+
+
+def test_a_group_that_begins_anew_is_dealt_records(shared: Callable[[int], Shared]) -> None:
+    """Who has deleted it begins with its first generation; the leases know a later one."""
+    setting = shared(2)
+    left(setting, joined(setting))
+    ann, ben = setting.member("ann"), setting.member("ben")
+    ann.cooperation = joined(setting)
+    assert ann.fetch(0) == [(0, 9)]
+    left(setting, ann.cooperation)
+    request = m.DeleteGroupsRequest([ann.cooperation.group])
+    assert setting.wire.call(ApiKey.DELETE_GROUPS, 2, request).results[0].error_code == E.NONE
+    setting.begin()
+    ben.cooperation = joined(setting)
+    assert ben.cooperation.generation < ann.cooperation.generation
+    assert ben.refusal(0) is E.ILLEGAL_GENERATION
+    wait_until(lambda: ben.ask(0).error_code == E.NONE, "what the coordinator says")
+    assert ben.fetch(0) == [(10, 19)], "leases stay"

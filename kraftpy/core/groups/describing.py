@@ -89,6 +89,11 @@ class KnownGroups:
                 yield group_id
         yield from self._only_pending()
 
+    def generation_of(self, group_id: str) -> int:
+        """The generation of a classic group that has members; -1 of any other."""
+        group = self._classic.get(group_id)
+        return -1 if group is None or not group.members else group.generation
+
     def _only_pending(self) -> list[str]:
         """The groups of which nothing is known but what open transactions have committed."""
         named = self._classic, self._consumer, self.offsets

@@ -6,8 +6,8 @@ coordinator. Rules:
 * Nothing is written here: a member commits what it has done, and then says so. What nobody has said
   done of in time is in doubt, for it may be committed. It's dealt again, as often as need be, when
   claims have been read that were asked for since.
-* A new generation has the claims read, and is dealt nothing before: whoever has set the group's
-  offset back wants records again. Leases stay. A generation that is over is dealt nothing any more.
+* Another generation has the claims read, and is dealt nothing before: whoever has set the group's
+  offset back wants records again. Leases stay.
 * Whole batches are dealt, and with them what lies before them and isn't there: markers, what
   compaction took, what the log doesn't begin with any more. Who claims a lease claims that, too;
   else the group's offset would stand there.
@@ -45,7 +45,7 @@ class ClaimedTable(LeaseTable):
     def __init__(self, stable: int, claims: Iterable[Range] = (), generation: int = -1) -> None:
         super().__init__(_limits(0), stable)
         self.generation = generation
-        """The highest that anybody came with."""
+        """The group's, as far as it's known here."""
         self._anew = False
         self._is_asking = False
         self._doubtful: set[int] = set()
@@ -56,14 +56,10 @@ class ClaimedTable(LeaseTable):
 
     # -- members
 
-    def enter(self, generation: int) -> ErrorCode:
-        """A member comes as of this generation."""
-        if generation < self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        if generation > self.generation:
-            self.generation = generation
-            self._anew = True
-        return ErrorCode.NONE
+    def begin(self, generation: int) -> None:
+        """The group is in this generation now."""
+        self.generation = generation
+        self._anew = True
 
     def held(self, member: str, offset: int) -> list[Range]:
         """What the member has a lease on, from this offset on."""

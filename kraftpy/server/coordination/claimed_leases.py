@@ -8,6 +8,10 @@ woken. Rules (docs/rules.md, rules 334 to 337):
   aren't kept anywhere else: the next leader deals again what isn't claimed.
 * Without an offset of the group, or with one beyond the log's end, nothing can be dealt:
   OFFSET_OUT_OF_RANGE, upon which members commit a first one.
+* Generations are the coordinator's to tell: who comes with a later one waits until it's asked, and
+  is refused if it knows none so late. Who comes with a former one is refused at once, and it's
+  asked, too: a group that was deleted begins anew. Of a group of which it knows none, the highest
+  that anybody came with is believed.
 * There are so many of them at most; those that nobody misses give way (`led_tables`).
 """
 
@@ -60,7 +64,10 @@ class LedClaims:
         self._on_close = on_close
         self._leader_epoch = partition.leader_epoch
         self._table: ClaimedTable | None = None
-        self._generation = -1
+        self._claimed = -1  # the highest generation that somebody came with, to be asked for
+        self._reads = 0
+        self._answered = 0  # up to which of the reads
+        self._due = 0  # up to which they have to be
         self._patience_ms = 0
         self._used_ms = host.monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
@@ -72,15 +79,20 @@ class LedClaims:
 
     # -- claims
 
+    @property
+    def _must_read(self) -> bool:
+        table = self._table
+        return table is None or table.needs_claims or self._answered < self._due
+
     def _read_if_due(self) -> None:
-        if self._reading is None and (self._table is None or self._table.needs_claims):
+        if self._reading is None and self._must_read:
             self._reading = self._host.loop.create_task(self._read())
 
     async def _read(self) -> None:
         """Reads claims until all that is known to be due is read."""
         pause_s, told = RETRY_MIN_S, False
         try:
-            while self.closed is None and (self._table is None or self._table.needs_claims):
+            while self.closed is None and self._must_read:
                 try:
                     await self._read_once()
                 except KafkaError as error:
@@ -96,13 +108,20 @@ class LedClaims:
             self._reading = None
 
     async def _read_once(self) -> None:
-        table, generation = self._table, self._generation
+        table, partition = self._table, self.partition
+        claimed, self._claimed = self._claimed, -1
+        self._reads += 1
+        number = self._reads
         if table is not None:
             table.ask()
-        partition = self.partition
-        stable, claims = await read_progress(
-            self._host, self.key.group, partition.topic, partition.index
-        )
+        try:
+            stable, claims, known = await read_progress(
+                self._host, self.key.group, partition.topic, partition.index
+            )
+        except KafkaError:
+            self._claimed = max(self._claimed, claimed)
+            raise
+        self._answered = number
         if self.closed is not None:
             return
         if stable < 0:
@@ -112,31 +131,51 @@ class LedClaims:
             beyond = ErrorCode.OFFSET_OUT_OF_RANGE
             self.close(beyond if self._host.in_touch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
+            believed = claimed if known < 0 else min(claimed, known)
             if table is None:
-                self._table = table = ClaimedTable(stable, claims, generation)
+                self._table = ClaimedTable(stable, claims, believed)
             else:
                 table.learn(stable, claims)
-            table.enter(self._generation)
+                if believed > table.generation:
+                    table.begin(believed)
+                elif 0 <= known < table.generation:
+                    table.begin(known)
             self._wake()
 
     # -- what members do
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has read what the group has done."""
-        return self._table is not None
+    def reads(self) -> int:
+        """How often it has begun to ask the coordinator."""
+        return self._reads
 
-    def enter(self, cooperation: Cooperation) -> None:
-        """A member is here. Raises KafkaError: ILLEGAL_GENERATION."""
-        if cooperation.generation < self._generation:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        self._generation = cooperation.generation
+    def enter(self, cooperation: Cooperation, came: int) -> bool:
+        """A member is here since there were so many `reads`; whether it may be dealt something.
+
+        Raises KafkaError: ILLEGAL_GENERATION.
+        """
+        generation, table = cooperation.generation, self._table
+        is_in = table is not None and generation == table.generation
+        if not is_in:
+            self._ask_for(generation, came)
         self._used_ms = self._host.monotonic_ms()
         self._patience_ms = max(self._patience_ms, cooperation.session_timeout_ms)
-        if self._table is not None:
-            self._table.enter(self._generation)
         self._read_if_due()
         self._set_timer()
+        return is_in
+
+    def _ask_for(self, generation: int, came: int) -> None:
+        """Has the coordinator asked whether it knows this generation. Raises KafkaError."""
+        table = self._table
+        if table is not None and generation < table.generation:
+            self._due = self._reads + 1
+            self._read_if_due()
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self._answered > came:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self._reads == came:  # else it's asked already
+            self._claimed = max(self._claimed, generation)
+            self._due = max(self._due, came + 1)
 
     def done(self, member: str, ranges: Sequence[tuple[int, int]]) -> None:
         """The member has claimed these. Raises KafkaError."""

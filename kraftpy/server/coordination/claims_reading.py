@@ -14,10 +14,12 @@ from kraftpy.client.connection import ConnectionLostError
 from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import DecodeError, ErrorCode, KafkaError, error_code
 from kraftpy.protocol.extensions import (
+    GENERATION_TAG,
     OFFSET_RANGES_TAG,
     WANT_RANGES_TAG,
     YES,
     decode_epoch_ranges,
+    decode_int64,
 )
 from kraftpy.protocol.messages import OffsetFetchRequest
 from kraftpy.server.coordination.peers import CLAIMS, Peers
@@ -31,10 +33,14 @@ _RANGES_MAX: Final = 1 << 24
 
 
 class Progress(NamedTuple):
-    """All below `stable` is done (-1: nothing was ever committed), and these ranges above."""
+    """All below `stable` is done (-1: nothing was ever committed), and these ranges above.
+
+    `generation` is the group's, -1 if it isn't known to have one.
+    """
 
     stable: int
     claims: list[tuple[int, int]]
+    generation: int
 
 
 class ClaimsHost(Protocol):
@@ -89,7 +95,7 @@ def _at_home(groups: GroupCoordinator, group: str, topic: str, index: int) -> Pr
     ((_, (row,)),) = groups.fetch_offsets(group, [(topic, [index])], require_stable=True)()
     if error := row[4:]:
         raise KafkaError(ErrorCode(error[0]))
-    return Progress(row[1], _ranges_in(tags))
+    return Progress(row[1], _ranges_in(tags), groups.generation_of(group))
 
 
 def _progress(answer: Any) -> Progress:
@@ -99,7 +105,9 @@ def _progress(answer: Any) -> Progress:
     partition = group.topics[0].partitions[0]
     if partition.error_code:
         raise KafkaError(error_code(partition.error_code))
-    return Progress(partition.committed_offset, _ranges_in(partition._tags))
+    said = (group._tags or {}).get(GENERATION_TAG)
+    generation = -1 if said is None else decode_int64(said)
+    return Progress(partition.committed_offset, _ranges_in(partition._tags), generation)
 
 
 def _ranges_in(tags: dict[int, bytes] | None) -> list[tuple[int, int]]:

@@ -536,6 +536,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupMachine]):
 
         return self.read(check_group_id(group_id, allow_empty=True), tags)
 
+    def generation_of(self, group_id: str) -> int:
+        """The generation of a group that has members, -1 of others. Raises KafkaError."""
+        group_id = check_group_id(group_id, allow_empty=True)
+        return self.read(group_id, lambda machine, now_ms: machine.generation_of(group_id))
+
     def delete_offsets(
         self, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:

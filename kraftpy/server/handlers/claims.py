@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraftpy.core.groups import OffsetRow
-from kraftpy.protocol.extensions import ACCEPT_INDIVIDUAL_COMMIT_TAG, NO, YES
+from kraftpy.protocol.extensions import (
+    ACCEPT_INDIVIDUAL_COMMIT_TAG,
+    GENERATION_TAG,
+    NO,
+    YES,
+    encode_int64,
+)
 from kraftpy.protocol.messages import JoinGroupResponse, OffsetFetchResponse
 from kraftpy.server.coordination.runtime import answer_of
 
@@ -25,6 +31,12 @@ async def with_acceptance(
     response = await answer_of(joined)
     response._tags = {ACCEPT_INDIVIDUAL_COMMIT_TAG: YES if broker.groups.takes_claims else NO}
     return response
+
+
+def generation_tag(broker: Broker, group_id: str) -> dict[int, bytes] | None:
+    """Says a group's generation, if it has one. Raises KafkaError."""
+    generation = broker.groups.generation_of(group_id)
+    return None if generation < 0 else {GENERATION_TAG: encode_int64(generation)}
 
 
 def no_tags(topic: str, partition: int) -> None:

@@ -80,7 +80,7 @@ def cooperation_of(broker: Broker, request: FetchRequest) -> Cooperation | None:
 class CooperativeFetch(OpeningFetch):
     """A fetch of a member that shares its partitions with others."""
 
-    __slots__ = ("_cooperation", "_dealt", "_done", "_places", "_tables")
+    __slots__ = ("_came", "_cooperation", "_dealt", "_done", "_places", "_tables")
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class CooperativeFetch(OpeningFetch):
         self._done = done
         self._tables: dict[Key, LedClaims] = {}
         self._places: dict[LedClaims, Partition] = {}
+        self._came: dict[LedClaims, int] = {}  # how often each had read then
         self._dealt: list[tuple[LedClaims, list[Acquired]]] = []
 
     def _opens(self, wanted: FetchPartition) -> bool:
@@ -122,6 +123,7 @@ class CooperativeFetch(OpeningFetch):
             table.fetches.add(self._wake_for)
             self._tables[key] = table
             self._places[table] = partition
+            self._came[table] = table.reads
         return table
 
     # -- looking
@@ -139,9 +141,9 @@ class CooperativeFetch(OpeningFetch):
         table = self._table(wanted.key, partition)
         if table.closed is not None:
             raise KafkaError(table.closed)
-        table.enter(self._cooperation)
+        may_have = table.enter(self._cooperation, self._came[table])
         acquired: list[Acquired] = []
-        if table.is_open and not late:
+        if may_have and not late:
             table.done(self._cooperation.member, self._done.pop(wanted.key, ()))
             acquired = self._lease(wanted, partition, table, answer)
         ranges = [each[:2] for each in acquired]

@@ -57,7 +57,13 @@ from kraftpy.server.cluster.operations import group_operations
 from kraftpy.server.coordination.offset_forwarding import forwarded
 from kraftpy.server.coordination.runtime import answer_of
 from kraftpy.server.handlers.claim_parts import commit_claims
-from kraftpy.server.handlers.claims import TagsOf, no_tags, row_maker, with_acceptance
+from kraftpy.server.handlers.claims import (
+    TagsOf,
+    generation_tag,
+    no_tags,
+    row_maker,
+    with_acceptance,
+)
 from kraftpy.server.handlers.registry import handles
 from kraftpy.server.network.dispatch import RequestContext
 from kraftpy.server.network.long_answers import Pace, at_once, distinct, in_parts, in_slices
@@ -364,7 +370,10 @@ def _fetch_group(
             stable=stable,
             wants_ranges=wants_ranges,
         )
-        tags = broker.groups.claims_of(request.group_id) if wants_ranges else no_tags
+        tags: TagsOf = no_tags
+        if wants_ranges:
+            tags = broker.groups.claims_of(request.group_id)
+            response._tags = generation_tag(broker, request.group_id)
     except KafkaError as error:
         response.error_code = error.code
         return response
