@@ -36,6 +36,7 @@ from tests.server.test_metrics import scrape
 from tests.server.test_produce import now_ms
 from tests.server.test_transactions import Id
 from tests.server.wire import Wire, fetch, fetch_request, produce, produce_request
+from tests.waiting import wait_until
 
 NewTopic = Callable[..., str]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -456,6 +457,30 @@ def test_a_session_keeps_a_slice_until_the_partition_is_named(wire: Wire, shared
     assert offsets(session.go_on(0, None)) == [0, 1, 2], "without slices it's the partition"
     assert offsets(session.fetch()) == [0, 1, 2]
     assert offsets(session.go_on(0, just(b"c"))) == [2]
+
+
+def test_slices_that_change_while_a_fetch_waits_are_those_of_the_next(
+    broker: Broker, wire: Wire, shared: NewTopic
+) -> None:
+    """It was begun without: a client that has given a connection up goes on over another one."""
+    topics = [shared(), shared()]
+    request = slice_request(topics[0], 0, just(b"a"), session=(0, 0))
+    request.topics += slice_request(topics[1], 0, None).topics
+    session_id = wire.call(ApiKey.FETCH, VERSION, request).session_id
+    waiting = slice_request(topics[0], 0, just(b"a"), max_wait_ms=LONG_MS, session=(session_id, 1))
+    wire.send(ApiKey.FETCH, VERSION, waiting)
+    changed = slice_request(topics[1], 0, just(b"b"), session=(session_id, 2))
+    changed.topics += slice_request(topics[0], 0, None).topics
+    with Wire(broker.host, broker.port) as other:
+        wait_until(
+            lambda: other.call(ApiKey.FETCH, VERSION, changed).error_code == 0,
+            "the epoch of the fetch that waits",
+        )
+        send(other, topics[0], b"a")
+    _, response = wire.receive(ApiKey.FETCH, VERSION)
+    assert response.error_code == 0
+    (answer,) = [each for each in response.responses if each.topic == topics[0]]
+    assert offsets(answer.partitions[0]) == [0]
 
 
 def test_a_session_is_told_of_progress_without_records(wire: Wire, shared: NewTopic) -> None:

@@ -72,16 +72,20 @@ async def read_key_ranges(wanted: list[FetchPartition], found: dict[Key, bytes])
 class RangeFetch(OpeningFetch):
     """A fetch in which at least one partition is wanted in part."""
 
-    __slots__ = ("_reads",)
+    __slots__ = ("_ranges", "_reads")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._reads: dict[Key, RangeRead] = {}
+        # The session's next fetch, on another connection, may change them while this one waits.
+        self._ranges: dict[Key, KeyRanges] = {
+            each.key: each.key_ranges for each in self._partitions if each.key_ranges is not None
+        }
         if self._session is not None:
-            self._session.ranged = any(each.key_ranges is not None for each in self._partitions)
+            self._session.ranged = bool(self._ranges)
 
     def _opens(self, wanted: FetchPartition) -> bool:
-        return wanted.key_ranges is not None
+        return wanted.key in self._ranges
 
     async def _read_on(
         self,
@@ -91,7 +95,6 @@ class RangeFetch(OpeningFetch):
         *,
         late: bool,
     ) -> None:
-        assert wanted.key_ranges is not None
         if not partition.config.accept_range_fetch:
             raise KafkaError(ErrorCode.TOPIC_RANGE_FETCH_NOT_ALLOWED)
         read = self._reads.get(wanted.key)
@@ -99,7 +102,9 @@ class RangeFetch(OpeningFetch):
             if late:
                 return
             partition.numbers.reads += 1
-            read = self._reads[wanted.key] = RangeRead(wanted.key_ranges, wanted.fetch_offset, 0)
+            read = self._reads[wanted.key] = RangeRead(
+                self._ranges[wanted.key], wanted.fetch_offset, 0
+            )
         if not late:
             await self._go_on(wanted, partition, read)
         self._tell(answer, wanted, partition, read)
