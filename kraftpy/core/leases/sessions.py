@@ -117,7 +117,9 @@ class ShareSessions:
         return session
 
     def update(self, session: ShareSession, added: Iterable[Key], forgotten: Iterable[Key]) -> None:
-        """Changes what it fetches. Raises SHARE_SESSION_LIMIT_REACHED, and ends it."""
+        """Changes what it fetches, if it isn't over. Raises SHARE_SESSION_LIMIT_REACHED."""
+        if session.ended:
+            return
         before = len(session.partitions)
         session.partitions.update(dict.fromkeys(added))
         for key in forgotten:

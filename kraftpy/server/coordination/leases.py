@@ -134,7 +134,9 @@ class Leases:
         return self.sessions.begin(group, member, partitions, connection)
 
     def end(self, session: ShareSession) -> None:
-        """Gives back what its member has."""
+        """Gives back what its member has, unless it is over: that may be another session's."""
+        if session.ended:
+            return
         self._end(session)
         self._pay_some()
 

@@ -399,6 +399,27 @@ def test_a_session_takes_the_place_of_its_member_s_and_keeps_its_leases() -> Non
     assert not sessions.has("g")
 
 
+async def test_a_session_that_is_over_gives_nothing_back_of_the_next_one_s() -> None:
+    """Its last words took so long to judge that its member has begun another one meanwhile."""
+    broker = FakeBroker()
+    group = Group(broker, 10)
+    await group.opened()
+    before = group.begin()
+    group.begin(connection="2")
+    assert group.deal() == [(0, 9, 1)]
+    broker.leases.end(before)
+    assert group.table.records_by_state() == {ACQUIRED: 10}
+
+
+def test_a_session_that_is_over_takes_no_room_any_more() -> None:
+    """It was ended while what a fetch says in it was judged, which then names its partitions."""
+    sessions = ShareSessions(1)
+    session = sessions.begin("g", "ann", [(TOPIC_ID, 0)], "1")
+    sessions.end(session)
+    sessions.update(session, [(TOPIC_ID, 1)], [])
+    assert (len(sessions), sessions.partitions_count) == (0, 0)
+
+
 def test_trap_11_a_partition_is_in_the_session_until_it_is_forgotten() -> None:
     sessions = ShareSessions(1)
     session = sessions.begin("g", "ann", [(TOPIC_ID, 0)], "1")
