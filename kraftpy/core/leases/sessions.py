@@ -94,9 +94,13 @@ class ShareSessions:
         self.update(session, partitions, ())
         return session
 
+    def of_member(self, group: str, member: str) -> ShareSession | None:
+        """The member's session, if it has one."""
+        return self._sessions.get((group, member))
+
     def find(self, group: str, member: str) -> ShareSession:
-        """The member's session. Raises SHARE_SESSION_NOT_FOUND."""
-        session = self._sessions.get((group, member))
+        """The same. Raises SHARE_SESSION_NOT_FOUND."""
+        session = self.of_member(group, member)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
@@ -117,7 +121,7 @@ class ShareSessions:
         return session
 
     def update(self, session: ShareSession, added: Iterable[Key], forgotten: Iterable[Key]) -> None:
-        """Changes what it fetches, if it isn't over. Raises SHARE_SESSION_LIMIT_REACHED."""
+        """Changes what it fetches, if it isn't over. SHARE_SESSION_LIMIT_REACHED ends it."""
         if session.ended:
             return
         before = len(session.partitions)

@@ -22,6 +22,7 @@ from kraftpy.core.config import BrokerConfig
 from kraftpy.core.config.leasing import LeaseSettings, lease_settings
 from kraftpy.core.leases.sessions import Key, ShareSession, ShareSessions
 from kraftpy.core.metadata import ResourceType
+from kraftpy.protocol.errors import KafkaError
 from kraftpy.server.coordination.claimed_leases import ClaimedHost, ClaimedLeases
 from kraftpy.server.coordination.led_table import LeaseMeters, LedTable, TableHost
 from kraftpy.server.coordination.led_tables import LedTables, TableKey
@@ -131,12 +132,28 @@ class Leases:
         self, group: str, member: str, partitions: Collection[Key], connection: str
     ) -> ShareSession:
         """A new session. Raises SHARE_SESSION_LIMIT_REACHED."""
-        return self.sessions.begin(group, member, partitions, connection)
+        before = self.sessions.of_member(group, member)
+        try:
+            return self.sessions.begin(group, member, partitions, connection)
+        except KafkaError:
+            if before is not None:
+                self._give_back(before)
+            raise
+
+    def update(self, session: ShareSession, added: Iterable[Key], forgotten: Iterable[Key]) -> None:
+        """Changes what it fetches. Raises SHARE_SESSION_LIMIT_REACHED, and then it's over."""
+        try:
+            self.sessions.update(session, added, forgotten)
+        except KafkaError:
+            self._give_back(session)
+            raise
 
     def end(self, session: ShareSession) -> None:
         """Gives back what its member has, unless it is over: that may be another session's."""
-        if session.ended:
-            return
+        if not session.ended:
+            self._give_back(session)
+
+    def _give_back(self, session: ShareSession) -> None:
         self._end(session)
         self._pay_some()
 

@@ -89,7 +89,7 @@ async def share_fetch(
                 for topic in request.forgotten_topics_data
                 for index in topic.partitions
             ]
-            sessions.update(session, named, forgotten)
+            broker.leases.update(session, named, forgotten)
         fetch = ShareFetch(broker, ctx, request, session)
         await fetch.run()
     await _settled(said)

@@ -10,7 +10,7 @@ import pytest
 from kraftpy import events
 from kraftpy.core.config.leasing import lease_settings
 from kraftpy.core.leases import Acquired, Demand, StateBatch
-from kraftpy.core.leases.runs import ACQUIRED, ARCHIVED
+from kraftpy.core.leases.runs import ACQUIRED, ARCHIVED, AVAILABLE
 from kraftpy.core.leases.sessions import ShareSessions
 from kraftpy.core.leases.state import StateAnswer
 from kraftpy.core.producers import CompletedTransaction
@@ -409,6 +409,27 @@ async def test_a_session_that_is_over_gives_nothing_back_of_the_next_one_s() -> 
     assert group.deal() == [(0, 9, 1)]
     broker.leases.end(before)
     assert group.table.records_by_state() == {ACQUIRED: 10}
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_session_that_outgrows_the_room_gives_back_what_its_member_has(
+    monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    monkeypatch.setattr("kraftpy.core.leases.sessions.PARTITIONS_MAX", 2)
+    broker = FakeBroker()
+    group = Group(broker, 10)
+    table = await group.opened()
+    session = group.begin()
+    assert group.deal() == [(0, 9, 1)]
+    many = [(TOPIC_ID, index) for index in range(3)]
+    leases = broker.leases
+    if begins:
+        error = error_of(leases.begin, GROUP, "ann", many, "2")
+    else:
+        error = error_of(leases.update, session, many, [])
+    assert error is E.SHARE_SESSION_LIMIT_REACHED
+    await until(lambda: table.closed)
+    assert broker.share_persister.batches == [StateBatch(0, 9, AVAILABLE, 1)]
 
 
 def test_a_session_that_is_over_takes_no_room_any_more() -> None:
