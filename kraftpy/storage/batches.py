@@ -7,14 +7,21 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from kraftpy.protocol.crc import crc32c
 from kraftpy.protocol.errors import DecodeError
-from kraftpy.protocol.record_batch import LENGTH_END, RECORD_BATCH_OVERHEAD, BatchHeader
+from kraftpy.protocol.record_batch import (
+    LENGTH_END,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    read_batch_header,
+)
 from kraftpy.protocol.records import check_batch
 from kraftpy.storage.files import OpenFile
 from kraftpy.storage.segment import MAX_RELATIVE_OFFSET
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 21  # the checksum's first byte
 _BATCH_PREFIX: Final = struct.Struct(">qi")  # base offset, length of what follows
 
 
@@ -55,8 +62,43 @@ def checked_batches(file: OpenFile, size: int) -> Iterator[tuple[int, BatchHeade
             position += size_bytes
 
 
-def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> int | None:
-    """The position of a valid batch at or after `start` with offsets ≥ `min_offset`, or None.
+def find_follower(file: OpenFile, damaged: int, size: int, min_offset: int) -> int | None:
+    """The position of a valid batch behind a damaged one, with offsets ≥ `min_offset`, or None.
+
+    What lies in the damaged one isn't behind it: any producer may send records that hold batches.
+    Its length says where it ends, if its header makes sense; or that is what is damaged, and then
+    the rest of it, up to where the valid one begins, has its checksum. Raises OSError.
+    """
+    end, crc, expected = 0, 0, -1
+    try:
+        header = read_batch_header(os.pread(file.fd, RECORD_BATCH_OVERHEAD, damaged))
+    except DecodeError:
+        pass
+    else:
+        if (
+            header.base_offset == min_offset
+            and header.records_count == header.last_offset_delta + 1
+        ):
+            end, expected = damaged + header.size_bytes, header.crc
+    summed = damaged + _ATTRIBUTES_AT
+    for position in _valid_batches(file, damaged + 1, size, min_offset):
+        if position >= end:
+            return position
+        if position > summed:
+            crc = crc32c(os.pread(file.fd, position - summed, summed), crc)
+            summed = position
+        if crc == expected:
+            return position
+    return None
+
+
+def find_valid_batch(file: OpenFile, size: int, min_offset: int) -> int | None:
+    """The position of the first valid batch with offsets ≥ `min_offset`, or None. OSError."""
+    return next(_valid_batches(file, 0, size, min_offset), None)
+
+
+def _valid_batches(file: OpenFile, start: int, size: int, min_offset: int) -> Iterator[int]:
+    """Positions at or after `start` of valid batches with offsets ≥ `min_offset`.
 
     Looks at every place where the magic byte could be, so nothing before it needs to be sane.
     Raises OSError.
@@ -77,6 +119,5 @@ def find_valid_batch(file: OpenFile, start: int, size: int, min_offset: int) -> 
                 except DecodeError:
                     pass
                 else:
-                    return position
+                    yield position
             magic_at = chunk.find(b"\2", magic_at + 1)
-    return None

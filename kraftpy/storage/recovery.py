@@ -5,7 +5,8 @@ Without the clean-shutdown marker every batch from the segment of the recovery p
 (docs/rules.md, rule 23):
 
 * A torn tail, damage with no valid batch after it and above the recovery point, is what an append
-  leaves that a crash interrupted: it is cut off, with one line in the log. A tail of zeros is one.
+  leaves that a crash interrupted: it is cut off, with one line in the log. A tail of zeros is one,
+  and so is one whose records hold valid batches.
 * Damage before a valid batch, or below the recovery point, is the loss of acknowledged records. It
   is never cut silently: `StorageError` names the place and what can be done.
 
@@ -39,7 +40,7 @@ from kraftpy.core.config import TopicConfig
 from kraftpy.core.producers import ProducerStateManager
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage import checkpoints
-from kraftpy.storage.batches import DamageError, checked_batches, find_valid_batch
+from kraftpy.storage.batches import DamageError, checked_batches, find_follower, find_valid_batch
 from kraftpy.storage.checkpoints import PartitionMetadata
 from kraftpy.storage.clean_shutdown import LogNote, epochs_checksum
 from kraftpy.storage.cleaning import swap
@@ -546,11 +547,11 @@ class _Recovery:
         """Cuts the log at the damage if only a torn tail goes. Raises StorageError otherwise."""
         segment, later = self._segments[number], self._segments[number + 1 :]
         size = segment.file.size_bytes()
-        for other, start, end in [
-            (segment, damage.position + 1, size),
-            *((after, 0, after.size) for after in later),
-        ]:
-            position = find_valid_batch(other.file, start, end, self.end_offset)
+        for other in (segment, *later):
+            if other is segment:
+                position = find_follower(other.file, damage.position, size, self.end_offset)
+            else:
+                position = find_valid_batch(other.file, other.size, self.end_offset)
             if position is not None:
                 raise self._refusal(
                     segment, damage, f"a valid batch follows in {other} at position {position}"

@@ -23,6 +23,7 @@ from .support import (
     Store,
     append,
     batch,
+    build_stored,
     contents,
     fill,
     log_files,
@@ -123,6 +124,47 @@ def test_a_bit_flip_anywhere_before_the_last_batch_is_refused(tmp_path: Path) ->
         assert str(path) in str(error.value)
         assert "kraftpy.storage.repair" in str(error.value)
         assert path.read_bytes() == flipped, "a refused file is left as it is"
+
+
+def with_batches_inside() -> bytearray:
+    """A batch of which one record's value has batches, as a copy of a log's file has."""
+    inner = [build_stored(2, offset, 0) for offset in (0, 3, 1_000)]
+    return batch(value=b"before" + b"".join(inner) + b"behind")
+
+
+def test_a_torn_tail_of_records_that_hold_batches_is_cut(tmp_path: Path) -> None:
+    store, _ = crashed(tmp_path / "d", 1)
+    log = reopened(store)
+    append(log, with_batches_inside())
+    store.crash()
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    good = len(whole) - len(with_batches_inside())
+    for size in range(good, len(whole)):
+        # What a kill leaves, and a crash of the machine: the size is there, the pages are not.
+        for torn in (whole[:size], whole[:size].ljust(len(whole), b"\0")):
+            path.write_bytes(torn)
+            assert reopened(store).log_end_offset == (4 if torn == whole else 3)
+            store.crash()
+
+
+def test_a_bit_flip_in_records_that_hold_batches_is_refused(tmp_path: Path) -> None:
+    store, data = crashed(tmp_path / "d", 1)
+    log = reopened(store)
+    inside = append(log, with_batches_inside())
+    append(log, batch())
+    store.crash()
+    path = store.folder / "t-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    for at in range(len(inside)):
+        for bit in range(8) if at < 61 else (at % 8,):
+            flipped = bytearray(whole)
+            flipped[len(data[0]) + at] ^= 1 << bit
+            path.write_bytes(flipped)
+            if 12 <= at < 16:
+                continue  # the leader's epoch, which no checksum covers
+            with pytest.raises(StorageError):
+                reopened(store)
 
 
 def test_a_leader_epoch_that_falls_is_damage_although_no_checksum_covers_it(tmp_path: Path) -> None:
