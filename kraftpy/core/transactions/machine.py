@@ -12,18 +12,20 @@
   others wait behind them.
 * A transaction that is open for longer than its timeout is aborted, with an epoch that fences its
   owner. An id that isn't used for `expiration_ms` is forgotten.
-* After loading, markers of decided transactions are asked for again, and open ones go on.
+* After loading, markers of decided transactions are asked for again, and open ones go on: some in
+  each turn, however many there are.
 * What nobody asked for and can't be written is tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kraftpy.core.coordination import Effects, Outbox, Write, write_error
 from kraftpy.core.coordination.deadlines import Deadlines
 from kraftpy.core.transactions import rules
 from kraftpy.core.transactions.events import tell_fenced, tell_timed_out
+from kraftpy.core.transactions.lanes import RETRY_MIN_MS, Batch, Lane, Request
 from kraftpy.core.transactions.memory import TransactionMemory, growth_bytes
 from kraftpy.core.transactions.records import TransactionRecord
 from kraftpy.core.transactions.rules import Answer, Step, TakeProducerId, Verdict, Wish
@@ -33,7 +35,6 @@ from kraftpy.core.transactions.states import (
     Partition,
     Transaction,
     TransactionState,
-    may_follow,
 )
 from kraftpy.frozen import NamedTuple, dataclass
 from kraftpy.protocol.errors import ErrorCode
@@ -46,7 +47,6 @@ DUE_TOGETHER = 100
 # An InitProducerId that had a transaction aborted waits for that: producers give up much later.
 FENCE_WAIT_MS = 5_000
 
-_RETRY_MIN_MS = 10
 _RETRY_MAX_MS = 1_000
 
 _KNOWN_TO_CLIENTS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -81,66 +81,6 @@ class Markers(NamedTuple):
     cause: Cause = Cause.PRODUCER
 
 
-Judge = Callable[[Transaction | None, int], Verdict]
-
-
-class _Request:
-    """A request that is judged when its turn comes; the machine's own have no token."""
-
-    __slots__ = ("is_parked", "judge", "token", "wait_ms")
-
-    def __init__(self, token: object, judge: Judge, wait_ms: int) -> None:
-        self.token = token
-        self.judge = judge
-        self.wait_ms = wait_ms
-        self.is_parked = False
-
-
-class _Lane:
-    """An id with something under way; `is_overdue`: a write that clients wait for no more.
-
-    `cause` is of the transaction's end, if that is what is being written.
-    """
-
-    __slots__ = ("cause", "is_overdue", "is_writing", "markers_written", "retry_ms", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: list[_Request] = []
-        self.is_writing = False
-        self.is_overdue = False
-        self.markers_written = False
-        self.retry_ms = _RETRY_MIN_MS
-        self.cause = Cause.PRODUCER
-
-    @property
-    def is_unused(self) -> bool:
-        return not (self.waiting or self.is_writing or self.markers_written)
-
-
-class _Batch:
-    """What becomes of an id in one write: each step from the one before."""
-
-    __slots__ = ("answers", "current", "fencing", "steps")
-
-    def __init__(self, current: Transaction | None) -> None:
-        self.current = current
-        self.steps: list[Transaction] = []
-        self.answers: list[tuple[_Request, Answer]] = []
-        self.fencing: list[_Request] = []
-
-    def add(self, transaction: Transaction, now_ms: int) -> None:
-        """Goes on to this state, and beyond if there are no markers to wait for."""
-        before = self.current
-        assert before is None or may_follow(before, transaction), (before, transaction)
-        is_open = transaction.state is TransactionState.ONGOING
-        if self.steps and is_open and self.steps[-1].state is TransactionState.ONGOING:
-            self.steps.pop()
-        self.steps.append(transaction)
-        self.current = transaction
-        if transaction.state.is_preparing and not transaction.partitions:
-            self.add(rules.complete(transaction, now_ms), now_ms)
-
-
 class TransactionMachine:
     """See the module; `leader_epoch` is the coordinator epoch of its markers."""
 
@@ -156,12 +96,14 @@ class TransactionMachine:
         self._memory = memory
         self._memory_bytes = 0
         self._is_loaded = False
+        # What was loaded of them isn't seen to yet: timeouts, markers.
+        self._unsettled: dict[str, None] = {}
         self._leader_epoch = leader_epoch
         self._transactions: dict[str, Transaction] = {}
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self._timeouts: Deadlines[str] = Deadlines()
         self._retries: Deadlines[str] = Deadlines()
-        self._waits: Deadlines[tuple[str, _Request]] = Deadlines()
+        self._waits: Deadlines[tuple[str, Request]] = Deadlines()
         self._out: Outbox[TransactionRecord] = Outbox()
 
     def __len__(self) -> int:
@@ -173,15 +115,26 @@ class TransactionMachine:
     def load(self, record: TransactionRecord) -> None:
         """Takes in one record of the log, oldest first."""
         self._put(record)
+        if record.transaction is None or record.transaction.state.is_idle:
+            self._unsettled.pop(record.transactional_id, None)
+        else:
+            self._unsettled[record.transactional_id] = None
 
     def finish_load(self, now_ms: int) -> Effects[TransactionRecord]:
         # Not before: a load that is given up gives nothing back.
         self._is_loaded = True
         self._memory.used_bytes += self._memory_bytes
-        for transactional_id, transaction in self._transactions.items():
+        self._settle_loaded(now_ms)
+        return self._out.take()
+
+    def _settle_loaded(self, now_ms: int) -> None:
+        """Goes on with some of the transactions that were open or decided in the log."""
+        unsettled = self._unsettled
+        for _ in range(min(len(unsettled), DUE_TOGETHER)):
+            transactional_id, _ = unsettled.popitem()
+            transaction = self._transactions[transactional_id]
             self._watch(transactional_id, transaction, now_ms)
             self._send_markers(transactional_id, transaction, Cause.PRODUCER, now_ms)
-        return self._out.take()
 
     # -- requests: each is answered with an `Answer`
 
@@ -193,7 +146,7 @@ class TransactionMachine:
         def judge(current: Transaction | None, now_ms: int) -> Verdict:
             return rules.judge_init(current, wish, now_ms, self._take_producer_id)
 
-        return self._submit(transactional_id, _Request(token, judge, FENCE_WAIT_MS), now_ms)
+        return self._submit(transactional_id, Request(token, judge, FENCE_WAIT_MS), now_ms)
 
     def add_partitions(
         self,
@@ -212,7 +165,7 @@ class TransactionMachine:
             return rules.judge_add(current, *producer, partitions, version, now_ms)
 
         wait_ms = 0 if from_broker else self._config.wait_ms
-        return self._submit(transactional_id, _Request(token, judge, wait_ms), now_ms)
+        return self._submit(transactional_id, Request(token, judge, wait_ms), now_ms)
 
     def end(
         self,
@@ -230,7 +183,7 @@ class TransactionMachine:
             take = self._take_producer_id
             return rules.judge_end(current, *producer, version, now_ms, take, is_commit=is_commit)
 
-        request = _Request(token, judge, self._config.wait_ms)
+        request = Request(token, judge, self._config.wait_ms)
         return self._submit(transactional_id, request, now_ms)
 
     def verify(
@@ -293,14 +246,14 @@ class TransactionMachine:
 
     # -- the way of a request
 
-    def _lane(self, transactional_id: str) -> _Lane:
+    def _lane(self, transactional_id: str) -> Lane:
         lane = self._lanes.get(transactional_id)
         if lane is None:
-            lane = self._lanes[transactional_id] = _Lane()
+            lane = self._lanes[transactional_id] = Lane()
         return lane
 
     def _submit(
-        self, transactional_id: str, request: _Request, now_ms: int
+        self, transactional_id: str, request: Request, now_ms: int
     ) -> Effects[TransactionRecord]:
         lane = self._lane(transactional_id)
         if lane.is_overdue:
@@ -313,9 +266,9 @@ class TransactionMachine:
                 self._advance(transactional_id, lane, now_ms)
         return self._out.take()
 
-    def _advance(self, transactional_id: str, lane: _Lane, now_ms: int) -> None:
+    def _advance(self, transactional_id: str, lane: Lane, now_ms: int) -> None:
         """Judges what waits, and writes what comes of it."""
-        batch = _Batch(self.find(transactional_id))
+        batch = Batch(self.find(transactional_id))
         lane.cause = Cause.PRODUCER
         if lane.markers_written:
             assert batch.current is not None
@@ -352,9 +305,7 @@ class TransactionMachine:
         else:
             self._discard_unused(transactional_id)
 
-    def _judge(
-        self, transactional_id: str, batch: _Batch, request: _Request, now_ms: int
-    ) -> Verdict:
+    def _judge(self, transactional_id: str, batch: Batch, request: Request, now_ms: int) -> Verdict:
         verdict = request.judge(batch.current, now_ms)
         if verdict is None:
             return None if request.wait_ms else _CONCURRENT
@@ -364,12 +315,12 @@ class TransactionMachine:
                 return _UNAVAILABLE
         return verdict
 
-    def _park(self, transactional_id: str, request: _Request, now_ms: int) -> None:
+    def _park(self, transactional_id: str, request: Request, now_ms: int) -> None:
         if not request.is_parked:
             request.is_parked = True
             self._waits.set((transactional_id, request), now_ms + request.wait_ms)
 
-    def _write(self, transactional_id: str, lane: _Lane, batch: _Batch) -> None:
+    def _write(self, transactional_id: str, lane: Lane, batch: Batch) -> None:
         lane.is_writing = True
         self._out.write(
             [TransactionRecord(transactional_id, step) for step in batch.steps],
@@ -378,11 +329,11 @@ class TransactionMachine:
             lambda error, now_ms: self._refuse(transactional_id, batch, error),
         )
 
-    def _answer(self, batch: _Batch) -> None:
+    def _answer(self, batch: Batch) -> None:
         for request, answer in batch.answers:
             self._reply(request, answer)
 
-    def _refuse(self, transactional_id: str, batch: _Batch, error: ErrorCode) -> None:
+    def _refuse(self, transactional_id: str, batch: Batch, error: ErrorCode) -> None:
         refusal = Answer(_told(error))
         for request, _ in batch.answers:
             self._reply(request, refusal)
@@ -391,12 +342,12 @@ class TransactionMachine:
             if request in self._lanes[transactional_id].waiting:
                 self._end_wait(transactional_id, request, refusal)
 
-    def _end_wait(self, transactional_id: str, request: _Request, answer: Answer) -> None:
+    def _end_wait(self, transactional_id: str, request: Request, answer: Answer) -> None:
         self._waits.cancel((transactional_id, request))
         self._lanes[transactional_id].waiting.remove(request)
         self._reply(request, answer)
 
-    def _reply(self, request: _Request, answer: Answer) -> None:
+    def _reply(self, request: Request, answer: Answer) -> None:
         if request.token is not None:
             self._out.reply(request.token, answer)
 
@@ -418,8 +369,9 @@ class TransactionMachine:
             lane = self._lanes[transactional_id]
             lane.is_writing = lane.is_overdue = False
             lane.markers_written = False
-            lane.retry_ms = _RETRY_MIN_MS
+            lane.retry_ms = RETRY_MIN_MS
             self._retries.cancel(transactional_id)
+            self._unsettled.pop(transactional_id, None)
             transaction = self.find(transactional_id)
             if transaction is None:
                 self._timeouts.cancel(transactional_id)
@@ -500,6 +452,8 @@ class TransactionMachine:
         self._timeouts.set(transactional_id, deadline_ms)
 
     def next_deadline(self) -> int | None:
+        if self._unsettled:
+            return 0
         deadline_ms = self._timeouts.next()
         for each_ms in (self._retries.next(), self._waits.next()):
             if each_ms is not None and (deadline_ms is None or each_ms < deadline_ms):
@@ -507,6 +461,7 @@ class TransactionMachine:
         return deadline_ms
 
     def handle_timers(self, now_ms: int) -> Effects[TransactionRecord]:
+        self._settle_loaded(now_ms)
         for _ in range(DUE_TOGETHER):
             if not self._handle_next(now_ms):
                 break
@@ -543,7 +498,7 @@ class TransactionMachine:
             return Step(fenced, Answer(ErrorCode.NONE))
 
         lane = self._lane(transactional_id)
-        lane.waiting.append(_Request(None, judge, 0))
+        lane.waiting.append(Request(None, judge, 0))
         if not lane.is_writing:
             self._advance(transactional_id, lane, now_ms)
 

@@ -494,6 +494,37 @@ def test_of_very_many_that_are_overdue_so_many_are_aborted_in_one_go() -> None:
     assert aborted == [DUE_TOGETHER, 2 * DUE_TOGETHER, 2 * DUE_TOGETHER + 1]
 
 
+def test_of_very_many_that_were_loaded_so_many_are_seen_to_in_one_go() -> None:
+    driver = Driver()
+    for number in range(2 * DUE_TOGETHER + 2):
+        key = f"id-{number}"
+        producer = driver.opened(key=key)
+        if number:
+            driver.end(producer, key=key)
+    driver.move()
+    asked = [len(driver.markers)]
+    # Who ends a transaction that isn't seen to yet has its markers asked for once, and no timeout.
+    driver.end((1000, 0), key="id-0")
+    assert driver.markers[-1].transactional_id == "id-0"
+    while driver.machine.next_deadline() == 0:
+        driver.carry_out(driver.machine.handle_timers(driver.now_ms))
+        asked.append(len(driver.markers))
+    assert asked == [DUE_TOGETHER, 2 * DUE_TOGETHER + 1, 2 * DUE_TOGETHER + 2]
+    assert len({each.transactional_id for each in driver.markers}) == asked[-1]
+    assert driver.machine.next_deadline() is None
+
+
+def test_of_very_many_that_were_loaded_open_each_has_its_timeout() -> None:
+    driver = Driver()
+    for number in range(2 * DUE_TOGETHER + 2):
+        driver.opened(key=f"id-{number}")
+    driver.move()
+    driver.advance(TIMEOUT_MS - 1)
+    assert not driver.markers
+    driver.advance(1)
+    assert len(driver.markers) == 2 * DUE_TOGETHER + 2
+
+
 def test_deadlines_of_ended_transactions_are_not_kept() -> None:
     driver = Driver()
     driver.init()
