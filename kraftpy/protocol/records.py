@@ -225,16 +225,20 @@ def find_timestamp(
 
 
 def max_timestamp_of(
-    buf: Buffer, pos: int = 0, *, max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES
+    buf: Buffer,
+    pos: int = 0,
+    *,
+    min_offset: int = 0,
+    max_size_bytes: int = DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES,
 ) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record with the batch's largest timestamp (KIP-734).
 
-    None when the batch has no records left. Raises `DecodeError`.
+    Of those from `min_offset` on; None if there are none. Raises `DecodeError`.
     """
     header = check_batch(buf, pos)
     best: tuple[int, int] | None = None
     for found in iter_times(header, open_batch(header, buf, pos, max_size_bytes)):
-        if best is None or found[0] > best[0]:
+        if found[1] >= min_offset and (best is None or found[0] > best[0]):
             best = found
     return best
 

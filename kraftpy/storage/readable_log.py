@@ -66,8 +66,11 @@ class TimestampOffset(NamedTuple):
 
 
 TimestampSearch: TypeAlias = (
-    "Generator[BatchToOpen, tuple[int, int] | None, TimestampOffset | None]"
+    "Generator[BatchToOpen | None, tuple[int, int] | None, TimestampOffset | None]"
 )
+"""None where others may have their turn."""
+
+_HEADERS_TOGETHER: Final = 500
 
 
 class ReadableLog:
@@ -258,7 +261,10 @@ class ReadableLog:
             segment.load_timestamps()
             if segment.max_timestamp < timestamp:
                 continue
-            for position, header in segment.batches_for_timestamp(timestamp, start):
+            batches = segment.batches_for_timestamp(timestamp, start)
+            for number, (position, header) in enumerate(batches, 1):
+                if not number % _HEADERS_TOGETHER:
+                    yield None
                 if header.max_timestamp < timestamp:
                     continue
                 found = yield _to_open(segment, position, header, timestamp, start)
@@ -275,19 +281,47 @@ class ReadableLog:
 
     def search_max_timestamp(self) -> TimestampSearch:
         """`max_timestamp_offset` for who opens batches elsewhere; see `BatchToOpen`."""
-        best: Segment | None = None
-        for segment in self._segments[self._segment_number(self.log_start_offset) :]:
+        start = self.log_start_offset
+        segments = self._segments[self._segment_number(start) :]
+        for segment in segments:
             segment.load_timestamps()
-            if best is None or segment.max_timestamp > best.max_timestamp:
-                best = segment
-        if best is None or best.max_timestamp <= NO_TIMESTAMP:
-            return None
-        found = best.find(best.max_timestamp_offset)
-        if found is None:
-            return None
-        position, header = found
-        record = yield _to_open(best, position, header, None, self.log_start_offset)
-        return None if record is None else TimestampOffset(*record, header.partition_leader_epoch)
+        best = TimestampOffset(NO_TIMESTAMP, -1, -1)
+        for segment in sorted(segments, key=lambda each: -each.max_timestamp):
+            if segment.max_timestamp <= best.timestamp:
+                break
+            found = segment.find(max(segment.max_timestamp_offset, start))
+            if found is None:
+                continue
+            best = yield from self._newest_of(segment, [found], start, best)
+            if best.timestamp < segment.max_timestamp:
+                # Its newest record is below the log's start, or was compacted away.
+                found = segment.find(start)
+                batches: list[tuple[int, BatchHeader]] = []
+                for each in segment.batches(found[0]) if found is not None else ():
+                    batches.append(each)
+                    if not len(batches) % _HEADERS_TOGETHER:
+                        yield None
+                batches.sort(key=lambda batch: -batch[1].max_timestamp)
+                best = yield from self._newest_of(segment, batches, start, best)
+        return None if best.offset < 0 else best
+
+    @staticmethod
+    def _newest_of(
+        segment: Segment,
+        batches: list[tuple[int, BatchHeader]],
+        start: int,
+        best: TimestampOffset,
+    ) -> Generator[BatchToOpen | None, tuple[int, int] | None, TimestampOffset]:
+        """The newest record of these, of which the newest comes first, or `best`."""
+        for position, header in batches:
+            if header.max_timestamp <= best.timestamp:
+                break
+            record = yield _to_open(segment, position, header, None, start)
+            if record is not None and record[0] > best.timestamp:
+                # What was opened elsewhere may say a record below the start of its batch's.
+                offset = max(record[1], start)
+                best = TimestampOffset(record[0], offset, header.partition_leader_epoch)
+        return best
 
     def earliest_offset(self) -> TimestampOffset:
         """The log start offset (ListOffsets -2)."""
@@ -340,7 +374,9 @@ class BatchToOpen(NamedTuple):
         """(timestamp, offset) of the record, None if it isn't here. Raises OversizedBatch."""
         try:
             if self.timestamp is None:
-                return max_timestamp_of(batch, max_size_bytes=max_size_bytes)
+                return max_timestamp_of(
+                    batch, min_offset=self.log_start_offset, max_size_bytes=max_size_bytes
+                )
             return find_timestamp(
                 batch,
                 0,
@@ -374,10 +410,12 @@ def _search(search: TimestampSearch) -> TimestampOffset | None:
     try:
         wanted = next(search)
         while True:
-            try:
-                found_here = wanted.open(wanted.read(), DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
-            except OversizedBatch:
-                found_here = wanted.unopened
+            found_here = None
+            if wanted is not None:
+                try:
+                    found_here = wanted.open(wanted.read(), DEFAULT_MAX_DECOMPRESSED_SIZE_BYTES)
+                except OversizedBatch:
+                    found_here = wanted.unopened
             wanted = search.send(found_here)
     except StopIteration as end:
         found: TimestampOffset | None = end.value

@@ -25,7 +25,7 @@ async def finish_search(
     try:
         to_open = next(search)
         while True:
-            here = await _open(to_open, partition, opener)
+            here = None if to_open is None else await _open(to_open, partition, opener)
             await pace.keep()
             to_open = search.send(here)
     except StopIteration as end:

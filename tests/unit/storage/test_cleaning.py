@@ -15,9 +15,10 @@ from kraftpy.protocol.records import build_batch, read_batch_header, split_batch
 from kraftpy.storage.checkpoints import CLEANER_OFFSET_FILE, read_offsets
 from kraftpy.storage.cleaning.cleaner import Throttle
 from kraftpy.storage.cleaning.offset_map import LiveOffsets, OffsetMap
+from kraftpy.storage.readable_log import TimestampOffset
 
 from .cleaning import COMPACT, begin, clean, inline, latest, mark, put, visible, visible_in
-from .support import Store, append, contents, with_config
+from .support import Store, append, batch, contents, records_of, with_config
 
 DAY_MS = 86_400_000
 
@@ -579,3 +580,16 @@ def test_settings_that_change_hold_for_the_next_log(store: Store) -> None:
     store.tick(log.log_end_offset)
     assert [job.map_bytes for job in starts.jobs] == [134217728, 2000000]
     assert starts.jobs[1].max_bytes_per_second == 5_000_000
+
+
+def test_the_largest_timestamp_is_found_when_its_record_was_compacted_away(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", COMPACT)
+    log = store.log()
+    inline(store)
+    # The last batch of a producer stays, for its sequence numbers, though its record doesn't.
+    append(log, batch(timestamp=9000, producer_id=1, producer_epoch=0, base_sequence=0))
+    append(log, batch(timestamp=8000))
+    log.roll()
+    clean(store)
+    assert [record.offset for record in records_of(contents(log))] == [1]
+    assert log.max_timestamp_offset() == TimestampOffset(8000, 1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,35 @@ def test_largest_timestamp(store: Store) -> None:
     assert log.max_timestamp_offset() == TimestampOffset(300, 4, 0)
     log = store.reopen(clean=False)
     assert log.max_timestamp_offset() == TimestampOffset(300, 4, 0)
+
+
+def test_the_largest_timestamp_is_none_of_a_deleted_record(store: Store) -> None:
+    log = store.log()
+    rng = random.Random(7)
+    for _ in range(60):
+        append(log, batch(rng.randint(1, 3), timestamp=rng.randint(0, 1000), step=-1))
+    records = records_of(contents(log))
+    assert len(log.segments) > 3
+    for start in range(log.log_end_offset + 1):
+        log.delete_records_before(start)
+        left = [record for record in records if record.offset >= start]
+        newest = max(left, key=lambda record: record.timestamp, default=None)
+        assert log.max_timestamp_offset() == (
+            None if newest is None else TimestampOffset(newest.timestamp, newest.offset, 0)
+        )
+
+
+def test_a_search_that_passes_over_many_batches_lets_others_have_their_turn(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "d", with_config(SMALL, segment_bytes=1 << 20))
+    log = store.log()
+    append(log, batch(timestamp=90_000))
+    fill(log, 3000)
+    log.delete_records_before(1)
+    assert list(log.search_timestamp(80_000)) == [None] * 6
+    assert list(log.search_max_timestamp()).count(None) == 6
+    assert log.max_timestamp_offset() == TimestampOffset(1000 + 10 * 2999, 3000, 0)
 
 
 def test_earliest_and_latest_offsets_have_their_epochs(store: Store) -> None:
