@@ -50,6 +50,7 @@ from kraftpy.protocol.records import BatchHeader, EndTxnMarker
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 WINDOW_BATCHES = 5
+EXPIRED_TOGETHER = 5_000  # whose time is looked at in one go
 TRANSACTION_VERSION_2 = 2  # each transaction has an epoch of its own
 MAX_EPOCH = 2**15 - 1
 
@@ -174,6 +175,7 @@ class ProducerStateManager:
         self._open: dict[int, int] = {}
         self._unreplicated: list[CompletedTransaction] = []
         self._high_watermark = 0
+        self._to_expire: list[int] = []
 
     def __len__(self) -> int:
         """How many producer ids are known."""
@@ -429,15 +431,25 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int) -> int:
-        """Forgets the producers whose time is over; returns how many."""
-        expired = [
-            producer_id
-            for producer_id, producer in self._producers.items()
-            if self._is_expired(producer, now_ms)
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
-        return len(expired)
+        """Forgets some of the producers whose time is over; returns how many.
+
+        It has looked at all of them when `is_expiring` is false again.
+        """
+        if not self._to_expire:
+            self._to_expire = list(self._producers)
+        expired = 0
+        for producer_id in self._to_expire[-EXPIRED_TOGETHER:]:
+            producer = self._producers.get(producer_id)
+            if producer is not None and self._is_expired(producer, now_ms):
+                del self._producers[producer_id]
+                expired += 1
+        del self._to_expire[-EXPIRED_TOGETHER:]
+        return expired
+
+    @property
+    def is_expiring(self) -> bool:
+        """Whether `expire` has more to look at."""
+        return bool(self._to_expire)
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """Lets the last stable offset pass the transactions that ended below the log's new start.

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kraftpy.core.config import BrokerConfig, TopicConfig
+from kraftpy.core.producers import ProducerStateManager
 from kraftpy.frozen import NamedTuple
 from kraftpy.protocol.errors import KafkaError
 from kraftpy.storage.appendable_log import AppendableLog
@@ -132,6 +133,8 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         # Logs that this round of retention hasn't come to, each with its high watermark.
         self._retention_round: list[tuple[Log, int]] = []
+        # Of the one that it has come to, until all of its producers have been looked at.
+        self._expiring: ProducerStateManager | None = None
         self._policy: PolicyProcess | None = None
         # What a user's delete policy is asked of, and up to which offset that may go.
         self._reported: list[tuple[Log, list[ReportedSegment], int]] = []
@@ -352,7 +355,7 @@ class LogManager:
             self._retention_round = [
                 (log, offsets[key]) for key, log in self._logs.items() if key in offsets
             ]
-        if self._retention_round:
+        if self._retention_round or self._expiring is not None:
             self._continue_retention(now_ms)
         if self._policy is not None:
             self._apply_policy(self._policy, now_ms)
@@ -402,7 +405,16 @@ class LogManager:
         """Some of the logs that are left in this round; whoever waits for the loop waits little."""
         policy = self._policy
         until = time.monotonic() + _RETENTION_SLICE_S
-        while self._retention_round and not (policy is not None and (policy.busy or policy.full)):
+        while True:
+            if self._expiring is not None:
+                self._expiring.expire(self._uptime_ms())
+                if not self._expiring.is_expiring:
+                    self._expiring = None
+                if time.monotonic() >= until:
+                    return
+                continue
+            if not self._retention_round or (policy is not None and (policy.busy or policy.full)):
+                return
             log, upper_offset = self._retention_round.pop()
             if log.offline:
                 continue
@@ -414,9 +426,7 @@ class LogManager:
                         self._report(policy, log, upper_offset)
             except KafkaError as error:
                 logger.error("retention of %s failed: %s", log, error.message)
-            log.producers.expire(self._uptime_ms())
-            if time.monotonic() >= until:
-                return
+            self._expiring = log.producers
 
     def _report(self, policy: PolicyProcess, log: Log, upper_offset: int) -> None:
         segments = log.report(upper_offset, SEGMENTS_OF_LOG_MAX)
@@ -472,4 +482,5 @@ class LogManager:
         self.directories.clear()
         self._logs.clear()
         self._retention_round.clear()
+        self._expiring = None
         self._cache.clear()

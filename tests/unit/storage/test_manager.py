@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kraftpy.core.config import BrokerConfig
+from kraftpy.core.producers import DEFAULT_PRODUCER_ID_EXPIRATION_MS, EXPIRED_TOGETHER
 from kraftpy.protocol.errors import ErrorCode, KafkaError
 from kraftpy.protocol.records import split_batches
 from kraftpy.storage import checkpoints
@@ -452,3 +453,26 @@ def test_no_clock_that_somebody_sets_makes_a_producer_forgotten(store: Store) ->
     store.clock.now_ms += day_ms
     store.tick()
     assert 7 not in log.producers
+
+
+def test_producers_are_forgotten_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "d")
+    logs = [store.log(partition=number) for number in range(2)]
+    for log in logs:
+        for producer_id in range(EXPIRED_TOGETHER + 1):
+            append(log, batch(producer_id=producer_id, producer_epoch=0, base_sequence=0))
+    store.uptime.now_ms += DEFAULT_PRODUCER_ID_EXPIRATION_MS
+    store.clock.now_ms += 86_400_000
+    monkeypatch.setattr("kraftpy.storage.manager._RETENTION_SLICE_S", 0)
+    known = []
+    for _ in range(4):
+        store.tick()
+        known.append(sorted(len(log.producers) for log in logs))
+    assert known == [
+        [1, EXPIRED_TOGETHER + 1],
+        [0, EXPIRED_TOGETHER + 1],
+        [0, 1],
+        [0, 0],
+    ]
