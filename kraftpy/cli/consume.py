@@ -28,10 +28,12 @@ from kraftpy.cli.common import (
     topic_failure,
 )
 from kraftpy.cli.format import FORMAT_HELP, FormatError, record_formatter
+from kraftpy.cli.last_records import begin_of_last
 from kraftpy.cli.meter import Meter
 from kraftpy.cli.offset_spec import OFFSET_HELP, OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
 from kraftpy.client.fetcher import Fetched, Fetcher
+from kraftpy.client.isolation import ISOLATION_LEVELS
 from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
 from kraftpy.client.rebalance_listener import RebalanceListener
 from kraftpy.protocol.errors import KafkaError
@@ -81,6 +83,14 @@ _Formatter = Callable[[str, int, Record], bytes]
     multiple=True,
     help="Only this partition. Repeatable.  [default: all]",
 )
+@click.option(
+    "--isolation-level",
+    type=click.Choice(("read_committed", "read_uncommitted")),
+    default="read_committed",
+    show_default=True,
+    help="read_committed leaves out what transactions aborted, and waits for those that are open; "
+    "read_uncommitted shows all, as kafka-console-consumer does by default.",
+)
 @click.option("-f", "--format", "format_text", help=r"How to write a record.  [default: %v\n]")
 @brokers_option
 @timeout_option
@@ -90,6 +100,7 @@ def command(
     offsets: Sequence[str],
     num: int | None,
     partitions: Sequence[int],
+    isolation_level: str,
     format_text: str | None,
     brokers: Brokers,
     timeout_ms: int,
@@ -129,10 +140,11 @@ def command(
         async with brokers.connect(timeout_ms) as cluster:
             try:
                 if group is not None:
-                    await _consume_as_member(cluster, topics, group, spec, output)
+                    await _consume_as_member(cluster, topics, group, spec, isolation_level, output)
                 else:
                     names = await _topics_of(cluster, topics)
-                    await _consume(cluster, names, partitions, spec, output)
+                    isolation = ISOLATION_LEVELS[isolation_level]
+                    await _consume(cluster, names, partitions, spec, isolation, output)
             except KafkaError as error:
                 what = topics[0] if len(topics) == 1 else ", ".join(topics)
                 raise topic_failure(what, error) from None
@@ -214,6 +226,7 @@ async def _consume(
     topics: Sequence[str],
     wanted: Sequence[int],
     spec: OffsetSpec,
+    isolation: int,
     output: _Output,
 ) -> None:
     names = []
@@ -232,12 +245,12 @@ async def _consume(
         names += [(topic, partition) for partition in wanted or info.partitions]
     if spec.kind == "exact":
         await _check_inside(cluster, names, spec.value)
-    positions, now_ends = await resolve(cluster, names, spec)
+    positions, now_ends = await _positions(cluster, names, spec, isolation)
     ends = now_ends if spec.until_end else None
     # Retention may delete what is still to be read; a follower goes on with what there is. An
     # offset that the user asked for must exist.
     reset = "none" if spec.kind == "exact" else "earliest"
-    async with Fetcher(cluster, positions, auto_offset_reset=reset) as fetcher:
+    async with Fetcher(cluster, positions, auto_offset_reset=reset, isolation=isolation) as fetcher:
         _drop_finished(fetcher, ends)
         while fetcher.positions:
             for fetched in await fetcher.poll():
@@ -248,6 +261,16 @@ async def _consume(
                     return
             output.flush()
             _drop_finished(fetcher, ends)
+
+
+async def _positions(
+    cluster: Cluster, names: Sequence[Partition], spec: OffsetSpec, isolation: int
+) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    """Where to begin, and the ends now."""
+    if spec.kind != "last":
+        return await resolve(cluster, names, spec, isolation)
+    starts, ends = await resolve(cluster, names, OffsetSpec("start"), isolation)
+    return await begin_of_last(cluster, starts, ends, spec.value, isolation), ends
 
 
 # -- as a member of a group
@@ -297,7 +320,12 @@ class _Written(RebalanceListener):
 
 
 async def _consume_as_member(
-    cluster: Cluster, topics: Sequence[str], group: str, spec: OffsetSpec, output: _Output
+    cluster: Cluster,
+    topics: Sequence[str],
+    group: str,
+    spec: OffsetSpec,
+    isolation_level: str,
+    output: _Output,
 ) -> None:
     from kraftpy.client.consumer import Consumer
 
@@ -305,6 +333,7 @@ async def _consume_as_member(
         cluster,
         group_id=group,
         auto_offset_reset="earliest" if spec.kind == "start" else "latest",
+        isolation_level=isolation_level,
         enable_auto_commit=False,  # what is written is committed, no more
         allow_individual_commit=False,
     ) as consumer:

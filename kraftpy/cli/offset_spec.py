@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from kraftpy.client.cluster import Cluster, is_retriable
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kraftpy.client.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    Partition,
+    list_offsets,
+)
 from kraftpy.protocol.errors import KafkaError
 
 _KNOWN_TIMEOUT_MS = 1_000
@@ -23,14 +29,15 @@ OFFSET_HELP = """\b
 Offsets (-o), for each partition:
   start         the oldest record (the default)
   end           records from now on
-  -10           the last 10
+  -10           the last 10 that are shown
   +5            5 behind the oldest
   42            offset 42
   @1700000000000, @2023-11-14T22:13:20Z
                 the first record at or after a time: milliseconds since 1970, or
                 ISO 8601 (local time unless it names a zone)
   @-90m         the first record of the last 90 minutes; or s, h, d
-  :end          behind any of these, or alone: stop at what is the end now
+  :end          behind any of these, or alone: stop at what is the end now; with
+                read_committed where the first open transaction begins
 """
 
 
@@ -97,11 +104,17 @@ def _parse_time(text: str) -> int:
 
 
 async def resolve(
-    cluster: Cluster, partitions: Sequence[Partition], spec: OffsetSpec
+    cluster: Cluster,
+    partitions: Sequence[Partition],
+    spec: OffsetSpec,
+    isolation: int = READ_UNCOMMITTED,
 ) -> tuple[dict[Partition, int], dict[Partition, int]]:
-    """The offsets to begin at, and the ends (high watermarks) of the partitions now."""
+    """The offsets to begin at, and the ends of the partitions now.
+
+    Ends are high watermarks, or with READ_COMMITTED last stable offsets. "last" counts offsets.
+    """
     starts = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation=isolation)
     match spec.kind:
         case "start":
             return starts, ends
@@ -110,9 +123,12 @@ async def resolve(
         case "last":
             return {p: max(starts[p], ends[p] - spec.value) for p in partitions}, ends
         case "after":
-            return {p: min(starts[p] + spec.value, ends[p]) for p in partitions}, ends
+            # Not less behind an open transaction: what comes before would be shown, too.
+            limits = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+            return {p: min(starts[p] + spec.value, limits[p]) for p in partitions}, ends
         case "time":
-            found = await list_offsets(cluster, dict.fromkeys(partitions, spec.value))
+            wanted = dict.fromkeys(partitions, spec.value)
+            found = await list_offsets(cluster, wanted, isolation=isolation)
             return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}, ends
         case _:
             return dict.fromkeys(partitions, spec.value), ends

@@ -11,7 +11,7 @@ import pytest
 from kraftpy.cli import offset_spec
 from kraftpy.cli.offset_spec import OffsetError, OffsetSpec, parse_offset, resolve
 from kraftpy.client.cluster import Cluster
-from kraftpy.client.offsets import EARLIEST, LATEST, Partition
+from kraftpy.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, Partition
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,10 @@ def test_where_they_are(
 ) -> None:
     """Partition 0 holds offsets 5 to 99, each with itself as timestamp; partition 1 is empty."""
 
-    async def list_offsets(cluster: Any, asked: Mapping[Partition, int]) -> dict[Partition, int]:
+    async def list_offsets(
+        cluster: Any, asked: Mapping[Partition, int], *, isolation: int = READ_UNCOMMITTED
+    ) -> dict[Partition, int]:
+        assert isolation == READ_UNCOMMITTED
         logs = {A: {EARLIEST: 5, LATEST: 100, 77: 77}, B: {EARLIEST: 0, LATEST: 0, 77: -1}}
         return {name: logs[name][when] for name, when in asked.items()}
 
