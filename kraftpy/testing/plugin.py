@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,17 +37,15 @@ def kraftpy_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
     """Starts brokers for this test alone; takes `Broker`'s arguments, settings among them."""
     from kraftpy.testing import Broker
 
-    brokers: list[Broker] = []
+    with ExitStack() as started:  # one that can't be closed leaves no other running
 
-    def start(**options: object) -> Broker:
-        options.setdefault("dir", tmp_path_factory.mktemp("kraftpy"))
-        broker = Broker(**options)  # type: ignore[arg-type]
-        brokers.append(broker)
-        return broker.start()
+        def start(**options: object) -> Broker:
+            options.setdefault("dir", tmp_path_factory.mktemp("kraftpy"))
+            broker = Broker(**options)  # type: ignore[arg-type]
+            started.callback(broker.close)
+            return broker.start()
 
-    yield start
-    for broker in brokers:
-        broker.close()
+        yield start
 
 
 @pytest.fixture
@@ -57,16 +56,18 @@ def kraftpy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
     """
     from kraftpy.testing import Cluster
 
-    clusters: list[Cluster] = []
-
-    def start(brokers: int = 3, **options: object) -> Cluster:
-        cluster = Cluster(brokers, **options)  # type: ignore[arg-type]
-        clusters.append(cluster)
-        return cluster.start()
-
-    yield start
-    for cluster in clusters:
+    def keep_logs(cluster: Cluster) -> None:
         kept = tmp_path_factory.mktemp("kraftpy")
         for node in cluster.nodes.values():
-            shutil.copy(node.log_path, kept / f"node{node.id}.log")
-        cluster.close()
+            with suppress(FileNotFoundError):  # the test has closed it
+                shutil.copy(node.log_path, kept / f"node{node.id}.log")
+
+    with ExitStack() as started:  # one that can't be closed leaves no other running
+
+        def start(brokers: int = 3, **options: object) -> Cluster:
+            cluster = Cluster(brokers, **options)  # type: ignore[arg-type]
+            started.callback(cluster.close)
+            started.callback(keep_logs, cluster)
+            return cluster.start()
+
+        yield start

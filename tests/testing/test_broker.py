@@ -149,3 +149,38 @@ def test_the_plugin_is_there_for_whoever_installs_kraftpy(pytester: pytest.Pytes
         """
     )
     pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=6)
+
+
+def test_what_a_test_has_closed_itself_is_no_error_and_keeps_nothing_running(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kraftpy.testing.process import is_alive
+
+        pids = []
+
+        def test_clusters(kraftpy_cluster):
+            first, second = kraftpy_cluster(1), kraftpy_cluster(1)
+            pids.extend(node.pid for node in second.nodes.values())
+            first.close()
+
+        def test_one_cannot_be_closed(kraftpy_cluster):
+            kept, broken = kraftpy_cluster(1), kraftpy_cluster(1)
+            pids.extend(node.pid for each in (kept, broken) for node in each.nodes.values())
+            log = next(iter(broken.nodes.values())).log_path
+            log.unlink()
+            log.mkdir()
+
+        def test_brokers(kraftpy_factory):
+            kraftpy_factory().close()
+
+        def test_all_have_ended():
+            assert len(pids) == 3
+            assert not any(map(is_alive, pids))
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:xdist")
+    result.assert_outcomes(passed=4, errors=1)
+    result.stdout.fnmatch_lines(["E *IsADirectoryError*"])
