@@ -133,7 +133,8 @@ def list_topics(
     """List topics, all or those whose names match a pattern as a shell's.
 
     HEALTH counts partitions that nobody leads ("offline") and those that lack replicas in sync.
-    SIZE is that of one copy, of the brokers that answer, TOTAL that of all copies.
+    SIZE is that of one copy, of the brokers that answer, TOTAL that of all copies there; - is
+    what none of them has told.
 
     \b
     kraftpy topic list
@@ -185,15 +186,22 @@ def _wrong(topic: TopicInfo) -> tuple[int, int]:
     return offline, lacking
 
 
-def _sizes(topic: TopicInfo, sizes: Mapping[int, Mapping[PartitionName, int]]) -> tuple[int, int]:
-    """Bytes of the leaders' copies, and of all of them."""
-    one = total = 0
+def _sizes(
+    topic: TopicInfo, sizes: Mapping[int, Mapping[PartitionName, int]]
+) -> tuple[int | None, int | None]:
+    """Bytes of the leaders' copies, and of all of them.
+
+    None for what nobody has told: of one copy where a partition has none at brokers that answer.
+    """
+    one: list[int | None] = []
+    total: list[int] = []
     for each in topic.partitions.values():
         name = PartitionName(topic.name, each.id)
         copies = {broker: there[name] for broker, there in sizes.items() if name in there}
-        one += copies.get(each.leader, max(copies.values(), default=0))
-        total += sum(copies.values())
-    return one, total
+        one.append(copies.get(each.leader, max(copies.values(), default=None)))
+        total += copies.values()
+    known = [size for size in one if size is not None]
+    return sum(known) if len(known) == len(one) else None, sum(total) if total else None
 
 
 def _listed_row(
@@ -202,7 +210,9 @@ def _listed_row(
     wrong = zip(_wrong(topic), ("offline", "under-replicated"), strict=True)
     health = ", ".join(f"{count} {what}" for count, what in wrong if count) or "ok"
     row = (topic.name, len(topic.partitions), _replicas(topic), health)
-    return row if sizes is None else (*row, *map(size_text, _sizes(topic, sizes)))
+    if sizes is None:
+        return row
+    return *row, *("-" if size is None else size_text(size) for size in _sizes(topic, sizes))
 
 
 def _listed_as_json(

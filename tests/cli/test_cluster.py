@@ -436,3 +436,24 @@ def test_a_broker_is_decommissioned(kraftpy_cluster: Callable[..., Cluster]) -> 
     said = run.fail("decommission", "3")
     assert "node 3 also votes in the metadata quorum" in said
     assert "orders-0 needs 3 brokers and there are 2 brokers to take it" in said
+
+
+def test_the_size_of_what_no_broker_tells_is_not_0(cluster: Cluster) -> None:
+    run = Commands(cluster.bootstrap)
+    for topic, *copies in (("alone", "-r", "1"), ("everywhere", "-r", "3")):
+        run.create(topic, *copies)
+        fill(cluster.bootstrap, topic, 1, 2_000)
+    run.create("spread", "-r", "1", "-p", "3")
+    fill(cluster.bootstrap, "spread", 3, 300_000)
+    victim = cluster.leader_of("alone")
+    cluster.kill(victim)
+    run.wait_fenced(victim)
+
+    listed = ("topic", "list", "--size")
+    alone, everywhere, spread = json.loads(output(*listed, "-o", "json", bootstrap=run.bootstrap))
+    assert (alone["bytes"], alone["bytes_total"]) == (None, None)
+    assert everywhere["bytes_total"] == 2 * everywhere["bytes"] > 4_000
+    assert spread["bytes"] is None, "a part of it isn't its size"
+    assert spread["bytes_total"] > 0
+    rows = output(*listed, bootstrap=run.bootstrap).splitlines()[1:]
+    assert rows[0].split() == ["alone", "1", "1", "1", "offline", "-", "-"]
