@@ -144,6 +144,7 @@ class LogManager:
             self._policy.check()
         try:
             for path in log_dirs:
+                self._check_other_folder(path)
                 directory = LogDir(
                     path,
                     files=self._files,
@@ -158,6 +159,14 @@ class LogManager:
         except StorageError:
             self.release()
             raise
+
+    def _check_other_folder(self, path: Path) -> None:
+        """Raises StorageError for one that is open already: its lock would name this process."""
+        for other in self.directories:
+            if other.path.resolve() == path.resolve():
+                raise StorageError(
+                    f"log.dirs names one folder twice, as {other.path} and as {path}: leave one out"
+                )
 
     def join_cluster(self, cluster_id: str) -> None:
         """Makes new directories, opened without a cluster id, this cluster's. StorageError."""

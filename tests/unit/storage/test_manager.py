@@ -134,6 +134,18 @@ def test_another_nodes_folder_is_refused(store: Store, cluster_id: str, node_id:
     open_as([store.folder]).close()
 
 
+def test_a_folder_that_is_named_twice_is_refused_as_that(tmp_path: Path) -> None:
+    folder, link = tmp_path / "data", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    for again in (folder, link):
+        with pytest.raises(
+            StorageError, match=f"names one folder twice, as {folder} and as {again}"
+        ):
+            open_as([folder, tmp_path / "other", again])
+    open_as([folder, tmp_path / "other"]).release()
+
+
 def test_a_folder_in_use_is_refused_with_the_process(store: Store) -> None:
     program = f"""
         from pathlib import Path
