@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 Named = tuple[Resource, str]
 
+# Scripts for Kafka may give this, which no broker here asks for.
+_BESIDES = {Resource.TRANSACTIONAL_ID: (Operation.TWO_PHASE_COMMIT,)}
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS = {
@@ -342,6 +345,16 @@ def _asked_for(
     resources: Sequence[Named], operations: Sequence[Operation], *, producer: bool, consumer: bool
 ) -> list[tuple[Resource, str, Operation]]:
     """What is to be done with what."""
+    for kind, _ in resources:
+        there_are = (Operation.ALL, *OPERATIONS[kind], *_BESIDES.get(kind, ()))
+        for operation in operations:
+            if operation not in there_are:
+                raise Failure(
+                    f"{_shown(operation)} of {kind.name} would never match: there are "
+                    f"{', '.join(map(_shown, there_are))}. Give resources of other kinds theirs by "
+                    "a command of their own",
+                    EXIT_USAGE,
+                )
     done = [(*each, operation) for each in resources for operation in operations]
     for wanted, needs in ((producer, _PRODUCER), (consumer, _CONSUMER)):
         if wanted:

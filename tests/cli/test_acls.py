@@ -103,6 +103,18 @@ def test_what_clients_need(acls: str) -> None:
     }  # fmt: skip
 
 
+def test_everything_that_kafka_acls_takes_is_taken(acls: str) -> None:
+    given = ("--allow-principal", "User:dora", "--operation")
+    for operation, *resource in (
+        ("All", "--topic", "t", "--group", "g", "--cluster"),
+        ("TwoPhaseCommit", "--transactional-id", "x"),
+        ("CreateTokens", "--user-principal", "User:a"),
+        ("Describe", "--topic", "t", "--group", "g", "--cluster", "--delegation-token", "id"),
+    ):
+        made = found(acls, "acl", "add", *given, operation, *resource)
+        assert len(made) == sum(each.startswith("--") for each in resource)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -121,6 +133,15 @@ def test_what_clients_need(acls: str) -> None:
             ("add", "--allow-principal", "User:a", "--allow-host", "h", "--operation", "Read",
              "--topic", "t"),
             "names of hosts would never match",
+        ),
+        (
+            ("add", "--allow-principal", "User:a", "--operation", "Read", "--cluster"),
+            "Read of CLUSTER would never match: there are All, Create, Alter, Describe, Cluster",
+        ),
+        (
+            ("add", "--deny-principal", "User:a", "--operation", "Write", "--topic", "t",
+             "--group", "g"),
+            "Write of GROUP would never match: there are All, Read, Delete, Describe",
         ),
         (("remove",), "would remove all ACLs"),
         (("check", "--principal", "alice", "--topic", "t"), "written Type:name"),
