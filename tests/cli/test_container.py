@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -118,28 +120,83 @@ def test_a_module_of_testcontainers_starts_a_node(module: str, tmp_path: Path) -
     starter.write_text("#!/bin/bash\n" + script.format(root=tmp_path, **ports))
     starter.chmod(0o777)
     given_ = {key: value.format(**ports) for key, value in variables.items()}
+    waiting = ("sh", "-c", f"while [ ! -f {starter} ]; do sleep 0.1; done; {starter}")
+    with image(tmp_path, {"KAFKA_LOG_DIRS": str(tmp_path / "data"), **given_}, *waiting) as line:
+        assert re.match(waits_for, line), (tmp_path / "log").read_text()
+        assert answers_metadata(f"127.0.0.1:{ports['public']}")
+        assert (tmp_path / "data.secret").stat().st_mode & 0o077 == 0
+
+
+def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KAFKA_KRAFTPY_METRICS_LISTENER": "",
+        **variables,
+    }
+
+
+@contextmanager
+def image(folder: Path, variables: Mapping[str, str], *command: str) -> Iterator[str]:
+    """What the image's entry point runs, and the first line that it prints; then it's stopped."""
     node = subprocess.Popen(
-        [RUN, "sh", "-c", f"while [ ! -f {starter} ]; do sleep 0.1; done; {starter}"],
-        env={
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "KAFKA_LOG_DIRS": str(tmp_path / "data"),
-            "KAFKA_KRAFTPY_METRICS_LISTENER": "",
-            **given_,
-        },
+        [RUN, *command],
+        env=environment_of(variables),
         stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("wb"),
+        stderr=(folder / "log").open("wb"),
         text=True,
         start_new_session=True,
     )
     try:
         assert node.stdout is not None
-        line = node.stdout.readline()
-        assert re.match(waits_for, line), (tmp_path / "log").read_text()
-        assert answers_metadata(f"127.0.0.1:{ports['public']}")
-        assert (tmp_path / "data.secret").stat().st_mode & 0o077 == 0
+        yield node.stdout.readline()
     finally:
         os.killpg(node.pid, signal.SIGTERM)
         node.wait(TIMEOUT_S)
+
+
+def by_itself(folder: Path) -> dict[str, str]:
+    controller = free_port()
+    return {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller}",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@localhost:{controller}",
+        "KAFKA_LOG_DIR": str(folder / "volume"),
+    }
+
+
+def test_the_one_folder_that_is_named_has_the_data(tmp_path: Path) -> None:
+    with image(tmp_path, by_itself(tmp_path)) as line:
+        assert "Kafka Server started" in line, (tmp_path / "log").read_text()
+        assert (tmp_path / "volume" / "meta.properties").exists()
+        assert (tmp_path / "volume.secret").exists()
+
+
+@pytest.mark.parametrize("where", ["KAFKA_CONTROLLER_QUORUM_VOTERS", "BOOTSTRAP_SERVERS"])
+def test_a_broker_whose_controller_is_elsewhere_asks_for_their_secret(
+    where: str, tmp_path: Path
+) -> None:
+    variables = by_itself(tmp_path) | {
+        "KAFKA_PROCESS_ROLES": "broker",
+        "KAFKA_NODE_ID": "2",
+        "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0",
+        "KAFKA_LOG_DIRS": str(tmp_path / "volume"),
+    }
+    if where == "BOOTSTRAP_SERVERS":
+        voters = variables.pop("KAFKA_CONTROLLER_QUORUM_VOTERS")
+        variables["KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"] = voters.removeprefix("1@")
+    done = subprocess.run(
+        [RUN],
+        env=environment_of(variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert "it needs a shared secret" in done.stderr
+    assert done.returncode != 0
+    assert not (tmp_path / "volume.secret").exists()
 
 
 def test_what_the_environment_says() -> None:
