@@ -172,7 +172,7 @@ def _settings_of(file: str) -> dict[str, str]:
     try:
         with Path(file).open("rb") as opened:
             data = opened.read(_FILE_MAX_BYTES + 1)
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # Windows' editors begin with a mark
     except OSError as error:
         raise _file_error(file, error.strerror or "it can't be read") from None
     except UnicodeDecodeError:

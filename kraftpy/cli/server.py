@@ -135,7 +135,8 @@ def load_config(path: str, changes: Mapping[str, str] = _NONE) -> BrokerConfig:
     A `Failure` names what is wrong with it.
     """
     try:
-        with click.open_file(path, encoding="utf-8") as file:
+        # Windows' editors begin with a mark.
+        with click.open_file(path, encoding="utf-8-sig") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -85,6 +85,13 @@ def test_a_file_of_either_family(file: Path, text: str) -> None:
     assert run("--command-config", str(file), KRAFTPY_BOOTSTRAP="a:1").output == f"a:1 {said}"
 
 
+def test_a_file_of_an_editor_of_windows_loses_no_line(file: Path) -> None:
+    file.write_text("bootstrap.servers=file:1\r\n", encoding="utf-8-sig")
+    assert run("--command-config", str(file)).output == "file:1 PLAINTEXT\n"
+    file.write_text(LIBRDKAFKAS.lstrip("\n").partition("\n")[2], encoding="utf-8-sig")
+    assert run("--command-config", str(file)).output.startswith("file:1 SASL_PLAINTEXT\n")
+
+
 def test_single_settings_go_before_the_file(file: Path, tmp_path: Path) -> None:
     file.write_text(LIBRDKAFKAS)
     authority = Authority().write(tmp_path / "ca.pem")

@@ -180,6 +180,12 @@ def test_an_error_of_a_setting_names_the_file_or_the_option_that_it_came_from(
         parse_config(text, "/tmp/kraftpy-1/node1/server.properties", given=["num.partitions"])
 
 
+def test_a_file_of_an_editor_of_windows_is_read_from_its_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.properties"
+    file.write_text("node.id=7\r\n", encoding="utf-8-sig")
+    assert load_config(str(file)).node_id == 7
+
+
 # -- colours
 
 
