@@ -78,10 +78,12 @@ def lane_skips() -> None:
     """A slice that is taken over is read from where the others are, not from where it was."""
     add = ledger.Ledger.add
 
-    def add_ahead(self: ledger.Ledger, slices: Any, stable: int, claims: Any = ()) -> None:
+    def add_ahead(
+        self: ledger.Ledger, slices: Any, stable: int, claims: Any = (), *, sought: Any = None
+    ) -> None:
         ahead = max((account.next for account in self._accounts), default=0)
         before = list(self._accounts)
-        add(self, slices, stable, claims)
+        add(self, slices, stable, claims, sought=sought)
         for account in self._accounts:
             if account not in before and account.next < ahead:
                 account.next = account.fetched = ahead
