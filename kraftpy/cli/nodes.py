@@ -56,7 +56,7 @@ EPHEMERAL_SETTINGS = {
 (replica), and the first group waits for 5 partitions instead of 50. Nothing about durability."""
 
 _DATA_MARK = "meta.properties"  # what every folder of data has
-_FREE_PORTS = range(10_000, 32_768)
+_FREE_PORTS = range(10_000, 24_000)  # behind them are those of kraftpy.testing
 _VOTERS = 3
 _REPLICAS = 3
 _CLIENTS = re.compile(rf"\b({PLAINTEXT}|{PROTOCOL})://[^,]*", re.ASCII)

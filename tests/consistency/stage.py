@@ -62,6 +62,9 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        # What is left would go to whoever has the cluster's ports next.
+        self._producer.purge()
+        self._producer.flush(TIMEOUT_S)
 
     def rest(self) -> None:
         """Send no more for a while, when all that was sent is answered."""

@@ -2,6 +2,7 @@
 
 A node that was killed comes back on its ports, and until then nobody may be given them. So each
 process picks from a slice of its own: it listens on the slice's first port for as long as it lives.
+`kraftpy dev`, which knows no slices, picks below all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kraftpy.testing.process import BrokerError
 
 HOST = "127.0.0.1"
 _SLICE = 128
-_FIRST, _END = 10_000, 32_768  # below the ports that the kernel gives to outgoing connections
+_FIRST, _END = 24_000, 32_768  # below the ports that the kernel gives to outgoing connections
 _SLICES = range(_FIRST, _END - _SLICE, _SLICE)
 
 
