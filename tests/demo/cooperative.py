@@ -63,6 +63,8 @@ class Member:
         """Takes in what it says, until it ends."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # it was killed in the middle of that
             what, *fields = line.split()
             if what == b"shares":
                 self.slots = [parse_slots(each) for each in fields]
